@@ -1,0 +1,191 @@
+"""The attention problem: sizes, storage type, mask, scale, seed; and its inputs.
+
+    O[b,h,i,:]  = sum_j softmax_j(softmax_scale * Q[b,h,i,:] . K[b,g,j,:]) V[b,g,j,:]      g = h * Hkv // H
+    LSE[b,h,i]  = ln sum_j exp(softmax_scale * Q[b,h,i,:] . K[b,g,j,:])                    j over the visible keys
+
+Shapes: Q and O [B, H, N, d], K and V [B, Hkv, Nkv, d], LSE [B, H, N] (always float32), all C-contiguous.
+
+Storage: fp32 and fp16 are NumPy's float32 and float16. NumPy has no bf16, so a bf16 array is a uint16 array of its bit
+patterns; `round_to` and `to_f64` convert.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawflash.errors import UsageError
+
+__all__ = ["CAUSAL", "DISTRIBUTIONS", "DTYPES", "Problem", "make_inputs", "round_to", "to_f64"]
+
+# Name of a storage type -> the NumPy type that holds it.
+DTYPES: dict[str, np.dtype] = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}
+CAUSAL = ("none", "bottom_right", "top_left")
+
+DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float32]]] = {
+    "randn": lambda rng, shape: rng.standard_normal(shape, dtype=np.float32),
+    "uniform": lambda rng, shape: rng.random(shape, dtype=np.float32) * 2 - 1,
+    "large": lambda rng, shape: rng.standard_normal(shape, dtype=np.float32) * 8,
+    "ones": lambda rng, shape: np.ones(shape, np.float32),
+    "zeros": lambda rng, shape: np.zeros(shape, np.float32),
+}
+
+
+def _size(name: str, value: object, least: int) -> int:
+    """`value` as an int >= `least`; a bool, a float or a text is refused."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise UsageError(f"problem.{name}={value!r} is not a size: give an integer of at least {least}")
+    return number
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise UsageError(f"problem.{name}={value!r} is unknown: choose one of {', '.join(allowed)}")
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One attention problem. Sizes may be 0 (an empty or keyless problem is a valid one), except d.
+
+    causal        "none", "bottom_right" (row i sees keys j <= i + Nkv - N), "top_left" (j <= i); True means bottom_right
+    softmax_scale None means 1/sqrt(d); any finite number is taken as it is, 0 and negative ones included
+    distribution  how make_inputs draws Q, K and V: a key of DISTRIBUTIONS
+
+    Raises UsageError (a ValueError) for values that cannot be meant.
+    """
+
+    B: int = 1
+    H: int = 4
+    N: int = 512
+    d: int = 64
+    Hkv: int = None  # type: ignore[assignment]  # None at construction means H
+    Nkv: int = None  # type: ignore[assignment]  # None at construction means N
+    dtype: str = "fp16"
+    causal: str | bool = "none"
+    softmax_scale: float | None = None
+    seed: int = 0
+    distribution: str = "randn"
+
+    def __post_init__(self) -> None:
+        put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - a frozen dataclass sets its fields once
+        for name in ("B", "H", "N", "seed"):
+            put(name, _size(name, getattr(self, name), 0))
+        put("d", _size("d", self.d, 1))
+        put("Hkv", self.H if self.Hkv is None else _size("Hkv", self.Hkv, 0))
+        put("Nkv", self.N if self.Nkv is None else _size("Nkv", self.Nkv, 0))
+        if self.H % self.Hkv if self.Hkv else self.H:
+            raise UsageError(
+                f"problem.H={self.H} query heads cannot share problem.Hkv={self.Hkv} key/value heads: H must be a multiple of Hkv"
+            )
+        put("dtype", _choice("dtype", self.dtype, tuple(DTYPES)))
+        if isinstance(self.causal, bool):
+            put("causal", "bottom_right" if self.causal else "none")
+        put("causal", _choice("causal", self.causal, CAUSAL))
+        put("distribution", _choice("distribution", self.distribution, tuple(DISTRIBUTIONS)))
+        self._check_scale()
+
+    def _check_scale(self) -> None:
+        if self.softmax_scale is None:
+            return
+        try:
+            value = float(self.softmax_scale)
+        except (TypeError, ValueError):
+            value = math.nan
+        if isinstance(self.softmax_scale, bool) or not math.isfinite(value):
+            raise UsageError(f"problem.softmax_scale={self.softmax_scale!r} is not a finite number: give one, or null for 1/sqrt(d)")
+        object.__setattr__(self, "softmax_scale", value)
+
+    # -- sizes ------------------------------------------------------------------------------------------------------------
+    @property
+    def scale(self) -> float:
+        """The factor on Q.K: softmax_scale, or 1/sqrt(d) when that is None."""
+        return 1.0 / math.sqrt(self.d) if self.softmax_scale is None else self.softmax_scale
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element of Q, K, V and O."""
+        return self.numpy_dtype.itemsize
+
+    @property
+    def numpy_dtype(self) -> np.dtype:
+        """NumPy type that stores Q, K, V and O (uint16 bit patterns for bf16)."""
+        return DTYPES[self.dtype]
+
+    @property
+    def shape_q(self) -> tuple[int, int, int, int]:
+        """Shape of Q and O."""
+        return (self.B, self.H, self.N, self.d)
+
+    @property
+    def shape_kv(self) -> tuple[int, int, int, int]:
+        """Shape of K and V."""
+        return (self.B, self.Hkv, self.Nkv, self.d)
+
+    @property
+    def shape_lse(self) -> tuple[int, int, int]:
+        """Shape of LSE (float32)."""
+        return (self.B, self.H, self.N)
+
+    @property
+    def needs_no_launch(self) -> bool:
+        """True when the result is known without a kernel: no output row, or no key."""
+        return 0 in (self.B, self.H, self.N, self.Nkv)
+
+    # -- work and bytes -----------------------------------------------------------------------------------------------
+    def visible_keys(self) -> NDArray[np.int64]:
+        """[N] int64: how many keys row i sees. They are always keys 0 .. visible_keys[i]-1."""
+        rows = np.arange(self.N, dtype=np.int64)
+        if self.causal == "none":
+            return np.full(self.N, self.Nkv, np.int64)
+        shift = self.Nkv - self.N if self.causal == "bottom_right" else 0
+        return np.clip(rows + shift + 1, 0, self.Nkv)
+
+    def visible_pairs(self) -> int:
+        """Number of (query, key) pairs of one head that the mask leaves."""
+        return int(self.visible_keys().sum())
+
+    def flops(self) -> int:
+        """Nominal FLOPs, 2 per multiply-add of Q K^T and P V over the visible pairs: 4*B*H*d*visible_pairs."""
+        return 4 * self.B * self.H * self.d * self.visible_pairs()
+
+    def ideal_bytes(self) -> int:
+        """HBM bytes when Q, K, V are read once and O is written once (4*B*H*N*d elements when Hkv=H and Nkv=N)."""
+        return (2 * math.prod(self.shape_q) + 2 * math.prod(self.shape_kv)) * self.itemsize
+
+
+def round_to(x: NDArray[np.floating], dtype: str) -> NDArray:
+    """`x` rounded (to nearest, ties to even) to the storage type `dtype`, in the NumPy type that holds it (DTYPES)."""
+    if dtype != "bf16":
+        with np.errstate(over="ignore"):
+            return x.astype(DTYPES[dtype])
+    with np.errstate(over="ignore"):
+        bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
+
+
+def to_f64(x: NDArray, dtype: str) -> NDArray[np.float64]:
+    """The numbers that the array `x` of storage type `dtype` stands for, as float64 (exact)."""
+    if dtype != "bf16":
+        return x.astype(np.float64)
+    return (x.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+
+
+def make_inputs(problem: Problem) -> dict[str, NDArray]:
+    """Q [B,H,N,d], K and V [B,Hkv,Nkv,d] in the problem's storage type, C-contiguous, a function of the problem alone."""
+    shapes = {"Q": problem.shape_q, "K": problem.shape_kv, "V": problem.shape_kv}
+    draw = DISTRIBUTIONS[problem.distribution]
+    return {
+        name: round_to(draw(np.random.default_rng([problem.seed, index]), shape), problem.dtype)
+        for index, (name, shape) in enumerate(shapes.items())
+    }
