@@ -165,10 +165,9 @@ class Problem:
 
 def round_to(x: NDArray[np.floating], dtype: str) -> NDArray:
     """`x` rounded (to nearest, ties to even) to the storage type `dtype`, in the NumPy type that holds it (DTYPES)."""
-    if dtype != "bf16":
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype != "bf16":
             return x.astype(DTYPES[dtype])
-    with np.errstate(over="ignore"):
         bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16).astype(np.uint16)
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
@@ -176,9 +175,9 @@ def round_to(x: NDArray[np.floating], dtype: str) -> NDArray:
 
 def to_f64(x: NDArray, dtype: str) -> NDArray[np.float64]:
     """The numbers that the array `x` of storage type `dtype` stands for, as float64 (exact)."""
-    if dtype != "bf16":
-        return x.astype(np.float64)
-    return (x.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    numbers = (x.astype(np.uint32) << np.uint32(16)).view(np.float32) if dtype == "bf16" else x
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return numbers.astype(np.float64)
 
 
 def make_inputs(problem: Problem) -> dict[str, NDArray]:

@@ -1,0 +1,155 @@
+"""Is a result right? O and LSE against the float64 reference, NaN-strict.
+
+The rule (tolerances derived from what a plain implementation in the same dtype gets wrong):
+
+    max|O - ref64|    <=  2 * max|naive in the same dtype - ref64| + 1e-5
+    |LSE - ref64|     <=  the same with LSE's errors, plus 2^-21 |LSE| (LSE is stored in float32)
+
+and never more than what rounding can explain (`_ceilings`), so that inputs on which the baseline itself is hopeless (large
+logits in fp16) do not let anything pass. NaN, +inf and -inf must stand exactly where the reference has them: an output that
+is NaN where the reference is finite fails, and so does a finite one where the reference is NaN. LSE = -inf is compared exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawflash.problem import Problem, make_inputs, to_f64
+from rawflash.reference import attention_f64, naive_same_dtype
+
+__all__ = ["CheckResult", "Expected", "compare", "expect", "inputs_and_expected"]
+
+Array = NDArray[Any]
+_FLOOR = 1e-5
+_EPS32 = 2.0**-24
+_EPS = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a right variant returns, in float64, and how far a right one may be from it."""
+
+    O: NDArray[np.float64]
+    LSE: NDArray[np.float64]
+    baseline_err: float
+    tol: float
+    lse_baseline_err: float
+    lse_tol: float
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Outcome of one comparison. Errors are absolute; `ratio` is the worse of the two error/tolerance ratios (> 1 fails).
+
+    When something is wrong that has no size (shape, dtype, NaN pattern) the errors and the ratio are inf. `sentence` is
+    empty when ok.
+    """
+
+    ok: bool
+    err: float
+    baseline_err: float
+    tol: float
+    ratio: float
+    lse_err: float
+    lse_tol: float
+    sentence: str
+
+
+def expect(problem: Problem, inputs: dict[str, Array]) -> Expected:
+    """Reference and tolerances of `problem` on `inputs` (Q, K, V in storage type)."""
+    O, LSE = attention_f64(inputs["Q"], inputs["K"], inputs["V"], problem)
+    naive_O, naive_LSE = naive_same_dtype(inputs["Q"], inputs["K"], inputs["V"], problem)
+    base, lse_base = _distance(naive_O, O), _distance(naive_LSE, LSE)
+    cap, lse_cap = _ceilings(problem, inputs)
+    return Expected(O, LSE, base, min(2 * base, cap) + _FLOOR, lse_base, min(2 * lse_base, lse_cap) + _FLOOR)
+
+
+@lru_cache(maxsize=2)
+def inputs_and_expected(problem: Problem) -> tuple[dict[str, Array], Expected]:
+    """make_inputs and expect of `problem`, kept for the next variant that runs on the same problem. Read-only arrays."""
+    inputs = make_inputs(problem)
+    for array in inputs.values():
+        array.flags.writeable = False
+    return inputs, expect(problem, inputs)
+
+
+def compare(
+    O: Array, LSE: Array, problem: Problem, inputs: dict[str, Array] | None = None, expected: Expected | None = None
+) -> CheckResult:
+    """Compare O [B,H,N,d] (storage type) and LSE [B,H,N] (float32) with the reference of `problem`.
+
+    `expected` skips the reference's work; otherwise it is computed from `inputs`, or from the problem's own inputs.
+    """
+    if expected is None:
+        expected = inputs_and_expected(problem)[1] if inputs is None else expect(problem, inputs)
+    fault = _form(O, "O", problem.shape_q, problem.numpy_dtype) or _form(LSE, "LSE", problem.shape_lse, np.dtype(np.float32))
+    if not fault:
+        got_O, got_LSE = to_f64(O, problem.dtype), LSE.astype(np.float64)
+        fault = _pattern(got_O, expected.O, "O") or _pattern(got_LSE, expected.LSE, "LSE")
+    if fault:
+        return CheckResult(False, math.inf, expected.baseline_err, expected.tol, math.inf, math.inf, expected.lse_tol, fault)
+    err, lse_err = _distance(got_O, expected.O), _distance(got_LSE, expected.LSE)
+    ratio = err / expected.tol
+    lse_ratio = _distance(got_LSE, expected.LSE, allowed=expected.lse_tol)
+    sentence = ""
+    if ratio > 1:
+        sentence = _worst("O", got_O, expected.O, f"tolerance {expected.tol:.3g}")
+    elif lse_ratio > 1:
+        sentence = _worst("LSE", got_LSE, expected.LSE, f"tolerance {expected.lse_tol:.3g} + 2^-21 |LSE|")
+    return CheckResult(
+        not sentence, err, expected.baseline_err, expected.tol, max(ratio, lse_ratio), lse_err, expected.lse_tol, sentence
+    )
+
+
+def _form(x: Any, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
+    """A sentence when `x` is not an array of this shape and dtype, else ""."""
+    if not isinstance(x, np.ndarray):
+        return f"{name} is a {type(x).__name__}, not a NumPy array"
+    if x.shape != shape:
+        return f"{name} has shape {x.shape}, should have {shape}"
+    return "" if x.dtype == dtype else f"{name} has dtype {x.dtype}, should have {dtype}"
+
+
+def _pattern(got: Array, want: Array, name: str) -> str:
+    """A sentence when NaN, +inf or -inf do not stand exactly where the reference has them, else ""."""
+    same = (got == want) | (np.isfinite(got) & np.isfinite(want)) | (np.isnan(got) & np.isnan(want))
+    if same.all():
+        return ""
+    where = tuple(int(i) for i in np.argwhere(~same)[0])
+    return f"{name}{list(where)} is {got[where]:g} where the reference is {want[where]:g} ({int((~same).sum())} of {same.size} elements)"
+
+
+def _distance(got: Array, want: Array, allowed: float | None = None) -> float:
+    """max |got - want| over the elements finite in both; with `allowed`, max |got - want| / (allowed + 2^-21 |want|)."""
+    finite = np.isfinite(got) & np.isfinite(want)
+    if not finite.any():
+        return 0.0
+    gap = np.abs(got[finite] - want[finite])
+    return float((gap if allowed is None else gap / (allowed + 2.0**-21 * np.abs(want[finite]))).max())
+
+
+def _worst(name: str, got: Array, want: Array, tolerance: str) -> str:
+    gap = np.where(np.isfinite(want), np.abs(got - np.where(np.isfinite(want), want, 0)), 0)
+    where = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape))
+    return f"{name}{list(where)} is {got[where]:.6g} where the reference is {want[where]:.6g}: off by {gap[where]:.3g}, {tolerance}"
+
+
+def _ceilings(problem: Problem, inputs: dict[str, Array]) -> tuple[float, float]:
+    """Most that rounding can explain of |O - ref| and |LSE - ref|: a priori bounds with float32 scores.
+
+    A score is a float32 sum of d products, so it is off by at most about (d + 8) 2^-24 |q| |k| scale; a weight by that much,
+    relative; the sum over keys adds Nkv 2^-24; P and O are each rounded once to the storage type.
+    """
+    q, k, v = (np.nan_to_num(to_f64(inputs[name], problem.dtype), nan=0, posinf=0, neginf=0) for name in "QKV")
+    if not (q.size and k.size):
+        return 0.0, 0.0
+    longest = math.sqrt(float((q * q).sum(-1).max())) * math.sqrt(float((k * k).sum(-1).max())) * abs(problem.scale)
+    score = 4 * (problem.d + 8) * _EPS32 * longest
+    total = problem.Nkv * _EPS32
+    return float(np.abs(v).max()) * (4 * _EPS[problem.dtype] + 2 * score + total), score + total

@@ -1,0 +1,154 @@
+"""The oracle: attention and its log-sum-exp in float64, by the textbook formula, sharing no code with any kernel.
+
+Decided edge cases, the same for every variant:
+
+    a row that sees no key, or whose visible scores are all -inf      O = 0, LSE = -inf
+    NaN in a query, or in a key that a row sees                       NaN in O and LSE of that row, and nowhere else
+    a key that a row does not see                                     has no influence, whatever it or its value holds
+    a +inf score                                                      inf - inf: NaN in O and LSE of that row
+
+Also here: the lower-precision baseline that sets the tolerance, the online recurrence one block at a time, and the merge of
+partial results. All of them work on float arrays; storage types are decoded with problem.to_f64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawflash.problem import Problem, round_to, to_f64
+
+__all__ = ["OnlineStep", "attention_f64", "merge_partials", "naive_same_dtype", "online_trace"]
+
+# Scores of one chunk of query rows, in elements: bounds the memory at 32 MB of float64 whatever N is.
+_CHUNK_ELEMENTS = 1 << 22
+
+Array = NDArray[Any]
+
+
+def attention_f64(Q: Array, K: Array, V: Array, problem: Problem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """O [B,H,N,d] and LSE [B,H,N] in float64, from Q, K, V in the problem's storage type."""
+    q, k, v = (to_f64(x, problem.dtype) for x in (Q, K, V))
+    return _attention(q, k, v, problem, problem.scale, keep=lambda x: x)
+
+
+def naive_same_dtype(Q: Array, K: Array, V: Array, problem: Problem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What plain attention in the problem's dtype returns, as float64: the baseline of the tolerance rule.
+
+    Arithmetic is float32; S, P and O are rounded to the storage type where such an implementation stores them. A score too
+    large for the storage type stays float32: a baseline that overflowed would allow anything.
+    """
+    q, k, v = (to_f64(x, problem.dtype).astype(np.float32) for x in (Q, K, V))
+
+    def keep(x: Array) -> Array:
+        stored = to_f64(round_to(x, problem.dtype), problem.dtype).astype(np.float32)
+        return np.where(np.isinf(stored), x, stored)
+
+    O, LSE = _attention(q, k, v, problem, np.float32(problem.scale), keep)
+    return O.astype(np.float64), LSE.astype(np.float64)
+
+
+def _attention(
+    q: Array, k: Array, v: Array, problem: Problem, scale: float | np.floating, keep: Callable[[Array], Array]
+) -> tuple[Array, Array]:
+    """Three passes over chunks of query rows, in the float type of `q`; `keep` rounds S, P and O as they are stored."""
+    O = np.zeros(problem.shape_q, q.dtype)
+    LSE = np.full(problem.shape_lse, -np.inf, q.dtype)
+    visible = problem.visible_keys()
+    group = problem.H // problem.Hkv if problem.Hkv else 1
+    for b, h, rows in _chunks(problem):
+        g = h // group
+        seen = int(visible[rows].max())
+        if not seen:
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            S = keep((q[b, h, rows] @ k[b, g, :seen].T) * scale)
+            S[np.arange(seen) >= visible[rows][:, None]] = -np.inf
+            P, LSE[b, h, rows] = _softmax(S)
+            O[b, h, rows] = keep(_weighted_sum(keep(P), v[b, g, :seen], visible[rows]))
+    return O, LSE
+
+
+def _chunks(problem: Problem) -> Iterator[tuple[int, int, slice]]:
+    """(b, h, rows) over all query rows, few enough rows at a time to bound the memory."""
+    step = max(1, _CHUNK_ELEMENTS // max(1, problem.Nkv))
+    for b in range(problem.B):
+        for h in range(problem.H):
+            for start in range(0, problem.N, step):
+                yield b, h, slice(start, min(start + step, problem.N))
+
+
+def _softmax(S: Array) -> tuple[Array, Array]:
+    """P and LSE [rows] of scores S [rows, keys]; a row of -inf gives P = 0 and LSE = -inf."""
+    m = S.max(axis=1, keepdims=True)
+    shift = np.where(np.isneginf(m), 0, m).astype(S.dtype)
+    P = np.exp(S - shift)
+    l = P.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        LSE = (shift + np.log(l))[:, 0]
+    return P / np.where(l == 0, 1, l).astype(S.dtype), LSE
+
+
+def _weighted_sum(P: Array, v: Array, visible: NDArray[np.int64]) -> Array:
+    """P [rows, keys] @ v [keys, d], where a value that a row does not see cannot reach it even if it is NaN or inf."""
+    wild = np.logical_not(np.isfinite(v).all(axis=1))
+    if not wild.any():
+        return P @ v
+    O = P @ np.where(wild[:, None], 0, v).astype(v.dtype)
+    for j in np.flatnonzero(wild):
+        rows = visible > j
+        O[rows] += P[rows, j, None] * v[j]
+    return O
+
+
+@dataclass(frozen=True)
+class OnlineStep:
+    """State of the online recurrence after one block: running max m, rescale alpha, denominator l, unnormalised O [d]."""
+
+    m: float
+    alpha: float
+    l: float
+    O: NDArray[np.float64]
+
+
+def online_trace(scores: Array, values: Array, block: int) -> list[OnlineStep]:
+    """The recurrence of one query row, one block of keys at a time (Milakov & Gimelshein, arXiv 1805.02867).
+
+        m' = max(m, max_j s_j)    alpha = exp(m - m')    l' = alpha l + sum_j exp(s_j - m')    O' = alpha O + sum_j exp(s_j - m') v_j
+
+    scores [n], values [n] or [n, d]; the row's output is O / l of the last step and its LSE is m + ln l. A block in which
+    nothing is visible (all scores -inf) leaves the state as it was: alpha = 1.
+    """
+    s = np.asarray(scores, np.float64)
+    v = np.asarray(values, np.float64).reshape(len(s), -1)
+    m, l, O = -np.inf, 0.0, np.zeros(v.shape[1])
+    steps = []
+    for start in range(0, len(s), block):
+        part = slice(start, start + block)
+        m_new = max(m, float(s[part].max()))
+        alpha = 1.0 if m_new == m else float(np.exp(m - m_new))
+        p = np.zeros(len(s[part])) if m_new == -np.inf else np.exp(s[part] - m_new)
+        m, l, O = m_new, alpha * l + float(p.sum()), alpha * O + p @ v[part]
+        steps.append(OnlineStep(m, alpha, l, O))
+    return steps
+
+
+def merge_partials(O: Array, LSE: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Merge results over disjoint sets of keys: O [parts, ..., d] and LSE [parts, ...] give O [..., d] and LSE [...].
+
+    A part that saw no key (LSE = -inf) has weight 0; when no part saw one, O = 0 and LSE = -inf. NaN stays NaN.
+    """
+    parts, lse = np.asarray(O, np.float64), np.asarray(LSE, np.float64)
+    m = lse.max(axis=0)
+    shift = np.where(np.isneginf(m), 0.0, m)
+    with np.errstate(invalid="ignore"):
+        weight = np.exp(lse - shift)
+    l = weight.sum(axis=0)
+    used = np.where(weight[..., None] == 0, 0.0, parts)
+    with np.errstate(divide="ignore"):
+        merged_lse = shift + np.log(l)
+    return (weight[..., None] * used).sum(axis=0) / np.where(l == 0, 1.0, l)[..., None], merged_lse
