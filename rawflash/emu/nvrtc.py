@@ -200,7 +200,8 @@ def _explain(status: int, name: str, options: Sequence[str], log: str) -> str:
         if arch is not None and (number is None or int(number[1]) not in archs or (number[2] and int(number[1]) < 90)):
             return (
                 f"the architecture '{arch}' is not one that {release} compiles for: it supports compute_{archs[0]} to compute_{archs[-1]} "
-                f"({', '.join(map(str, archs))}), spelled like -arch=compute_{archs[0]}, with a suffix a or f only from 90 on; choose one of these or another NVRTC"
+                f"({', '.join(map(str, archs))}), spelled like "
+                f"-arch=compute_{archs[0]}, with a suffix a or f only from 90 on; choose one of these or another NVRTC"
             )
         return f"{release} refuses an option of {list(options)}: {log.splitlines()[-1] if log else 'no further word in its log'}"
     reason = log.splitlines()[0] if log else _library().nvrtcGetErrorString(status).decode()

@@ -36,18 +36,26 @@ class Imm:
 
 @dataclass(frozen=True)
 class Symbol:
-    """The name of a variable, label or function used as an operand (``mov.u64 %rd1, table;``), plus a byte offset."""
+    """The name of a variable, label or function used as an operand (``mov.u64 %rd1, table;``), plus a byte offset.
+
+    ``mask`` is set only in initialisers: ``0xff00(table)`` is the byte of the address that the mask selects.
+    """
 
     name: str
     offset: int = 0
+    mask: int | None = None
 
 
 @dataclass(frozen=True)
 class Address:
-    """``[base+offset]``: base is a Reg, a Symbol or an Imm (absolute address). ``param`` arrays ``[p+4]`` are the same."""
+    """``[base+offset]``: base is a Reg, a Symbol or an Imm (absolute address). ``param`` arrays ``[p+4]`` are the same.
+
+    ``coords`` is set for tensors and textures only: ``[map, {x, y}]``, further items of the bracket in order.
+    """
 
     base: Reg | Symbol | Imm
     offset: int = 0
+    coords: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ Operand = Reg | Imm | Symbol | Address | Vector | PredicatePair | NotPred | Tupl
 class Instruction:
     """``@!p opcode.mod.mod a, b, c;``: ``opcode`` is the first part, ``mods`` the dotted rest in order, without dots.
 
-    ``a|b`` destinations are PredicatePair. ``guard`` is the register name of the predicate or None.
+    ``a|b`` destinations are PredicatePair; a whole operand ``_`` is ``Reg("_")``. ``guard`` is the register name of the predicate or None.
     """
 
     opcode: str
