@@ -64,8 +64,8 @@ class PtxSyntaxError(EmuError):
 
     def __init__(self, message: str, line: int = 0, text: str = "") -> None:
         where = f"PTX line {line}: " if line else ""
-        shown = f" in `{text.strip()}`" if text.strip() else ""
-        super().__init__(f"{where}{message}{shown}")
+        shown = text.strip() if len(text.strip()) <= 120 else text.strip()[:117] + "..."
+        super().__init__(f"{where}{message}" + (f" in `{shown}`" if shown else ""))
         self.line = line
         self.text = text
 

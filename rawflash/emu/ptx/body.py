@@ -127,7 +127,8 @@ class BodyParser:
             key = (found[1], found[2])
             if key not in self._locs:
                 self._locs[key] = Loc(self.files.get(int(found[1]), "?"), int(found[2]))
-            self.loc = self._locs[key]
+            if int(found[2]):  # line 0 marks code of no line: it counts for the line before it
+                self.loc = self._locs[key]
             return found.end()
         word = _DIRECTIVE.match(self.source.clean, pos)
         if word is None:

@@ -9,7 +9,7 @@ from rawflash.emu.errors import PtxSyntaxError
 
 _COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|^[ \t]*(?:#|@@)[^\n]*', re.S | re.M)
 
-IDENTIFIER = r"(?:[A-Za-z][\w$]*|[_$%][\w$%]+|_)"
+IDENTIFIER = r"(?:[A-Za-z][\w$]*|[_$%][\w$]+|_)"
 NUMBER = (
     r"(?:0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?"
     r"|\d+\.\d*(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\d+U?)"

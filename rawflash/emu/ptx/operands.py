@@ -166,9 +166,12 @@ class Scope:
         tokens = self._tokens(text, line)
         if offset := _OFFSET.match(text):
             base = self.name(offset[1], line)
+            if isinstance(base, Imm):  # WARP_SZ - 1
+                return self._rest(tokens, constant(tokens))
             if isinstance(base, Symbol):
                 tokens.next()
                 return Symbol(base.name, self._rest(tokens, integer(tokens, "an address offset")))
+            raise tokens.error(f"'{text}' adds to a register, which only an address in [ ] may do")
         return self._rest(tokens, constant(tokens))
 
     def _predicate(self, text: str, line: int) -> Reg | None:
