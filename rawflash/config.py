@@ -1,0 +1,233 @@
+"""The configuration: its schema (names and types of every key), and the plain objects that the rest of rawflash takes.
+
+Hydra composes conf/*.yaml and the command line into a DictConfig of the shape of `Conf`; `settings_from` checks it and turns
+it into a `Settings`. Nothing below this module sees a DictConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Optional, Union
+
+from omegaconf import MISSING, DictConfig, OmegaConf
+
+from rawflash.bench import TimingConfig
+from rawflash.errors import UsageError
+from rawflash.paths import conf_dir
+from rawflash.problem import Problem
+from rawflash.store import TrackingConf
+from rawflash.tiling import Tiling
+
+__all__ = ["Conf", "Settings", "gpu_values", "known_keys", "register_schema", "settings_from", "tracking_from", "unknown_key"]
+
+BACKENDS = ("auto", "cupy", "emu")
+# A CTA has at most 1024 threads and 227 KiB of shared memory: no tile with more rows than this fits on any GPU.
+MAX_BLOCK = 1024
+EMULATED_GPU = "a100_80gb"
+# What a run is about, as opposed to where its results go: only these become parameters.
+_INPUTS = ("block_size", "seed", "kernel", "problem", "backend", "gpu", "timing")
+_NOT_INPUTS = ("kernel.variants", "gpu.source", "gpu.confidence", "gpu.note")
+
+
+@dataclass
+class KernelConf:
+    """Group kernel: the variants to run, and tile sides that differ from block_size."""
+
+    variants: list[str] = field(default_factory=list)
+    Br: Optional[int] = None  # noqa: UP045 - OmegaConf reads typing.Optional
+    Bc: Optional[int] = None  # noqa: UP045
+
+
+@dataclass
+class ProblemConf:
+    """Group problem; meanings in rawflash.problem.Problem."""
+
+    B: int = MISSING
+    H: int = MISSING
+    Hkv: Optional[int] = None  # noqa: UP045
+    N: int = MISSING
+    Nkv: Optional[int] = None  # noqa: UP045
+    d: int = MISSING
+    dtype: str = MISSING
+    causal: Union[bool, str] = MISSING  # noqa: UP007
+    softmax_scale: Optional[float] = None  # noqa: UP045
+    distribution: str = "randn"
+
+
+@dataclass
+class BackendConf:
+    """Group backend: auto, cupy or emu."""
+
+    name: str = MISSING
+
+
+@dataclass
+class TimingConf:
+    """How a GPU is timed; meanings in rawflash.bench.TimingConfig."""
+
+    warmup: int = 10
+    repeats: int = 50
+
+
+@dataclass
+class Conf:
+    """The whole configuration. The names in `gpu` are checked by rawflash.roofline.Gpu."""
+
+    block_size: int = 64
+    seed: int = 0
+    debug: bool = False
+    kernel: KernelConf = field(default_factory=KernelConf)
+    problem: ProblemConf = field(default_factory=ProblemConf)
+    backend: BackendConf = field(default_factory=BackendConf)
+    gpu: dict[str, Any] = field(default_factory=dict)
+    timing: TimingConf = field(default_factory=TimingConf)
+    tracking: TrackingConf = field(default_factory=TrackingConf)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one job is asked to do, in plain objects.
+
+    `params` is the part of the configuration that describes the run, as flat dotted names and text values; `yaml` is the whole
+    resolved configuration; `gpu` is None for the GPU that is found.
+    """
+
+    variants: tuple[str, ...]
+    problem: Problem
+    tiling: Tiling
+    backend: str
+    gpu: Mapping[str, Any] | None
+    timing: TimingConfig
+    tracking: TrackingConf
+    debug: bool
+    params: dict[str, str]
+    yaml: str
+
+
+def register_schema() -> None:
+    """Make the schema known to Hydra as `schema`, which conf/config.yaml lists first."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="schema", node=Conf)
+
+
+def known_keys(schema: type = Conf, prefix: str = "") -> Iterator[str]:
+    """Every key of the schema, dotted, groups included: block_size, kernel, kernel.Br, ..."""
+    for entry in fields(schema):
+        yield prefix + entry.name
+        nested = entry.default_factory
+        if isinstance(nested, type) and is_dataclass(nested):
+            yield from known_keys(nested, f"{prefix}{entry.name}.")
+
+
+def settings_from(cfg: DictConfig) -> Settings:
+    """Check a composed configuration. Raises UsageError with one sentence for a key or a value that cannot be meant."""
+    values: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
+    _refuse_unknown(values)
+    backend = values["backend"]["name"]
+    if backend not in BACKENDS:
+        raise UsageError(f"backend.name={backend!r} is unknown: choose one of {', '.join(BACKENDS)}")
+    gpu = values["gpu"]
+    return Settings(
+        variants=_variants(values["kernel"]["variants"]),
+        problem=_problem(values),
+        tiling=_tiling(values),
+        backend=backend,
+        gpu=None if gpu.get("name") == "auto" else gpu,
+        timing=TimingConfig(**values["timing"]),
+        tracking=tracking_from(cfg),
+        debug=values["debug"],
+        params=_params(values),
+        yaml=OmegaConf.to_yaml(OmegaConf.create(values)),
+    )
+
+
+def tracking_from(cfg: DictConfig) -> TrackingConf:
+    """The group tracking alone, checked. Raises UsageError for a time limit that is none."""
+    conf = TrackingConf(**OmegaConf.to_container(cfg.tracking, resolve=True))  # type: ignore[arg-type]
+    if not conf.timeout_s > 0:
+        raise UsageError(f"tracking.timeout_s={conf.timeout_s} is not a time limit: give a number of seconds above 0")
+    return conf
+
+
+def gpu_values(name: str = EMULATED_GPU) -> dict[str, Any]:
+    """The entries of conf/gpu/<name>.yaml. Raises UsageError for a name that has no file."""
+    path = conf_dir() / "gpu" / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
+        raise UsageError(f"gpu={name} is unknown: choose one of {known}")
+    return OmegaConf.to_container(OmegaConf.load(path))  # type: ignore[return-value]
+
+
+def _refuse_unknown(values: Mapping[str, Any]) -> None:
+    """`+key=value` slips past Hydra's own check of names."""
+    known = set(known_keys())
+    for key, value in values.items():
+        inside = [f"{key}.{name}" for name in value] if isinstance(value, dict) and key != "gpu" else []
+        for name in [key, *inside]:
+            if name not in known:
+                raise UsageError(unknown_key(name))
+
+
+def unknown_key(name: str) -> str:
+    """The sentence for a key that does not exist, with the closest one that does."""
+    import difflib
+
+    known = list(known_keys())
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5) or [k for k in known if k.lower() == name.lower()]
+    hint = f"did you mean {close[0]}?" if close else "`rawflash --help` lists every key"
+    return f"there is no key {name}: {hint}"
+
+
+def _variants(names: list[str]) -> tuple[str, ...]:
+    from rawflash.variants import LADDER
+
+    if not names:
+        raise UsageError(f"kernel.variants is empty: name at least one of {', '.join(LADDER)}")
+    for name in names:
+        if name not in LADDER:
+            raise UsageError(f"kernel.variants names {name!r}, which is no kernel: the known ones are {', '.join(LADDER)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _problem(values: Mapping[str, Any]) -> Problem:
+    """The library accepts empty problems; a command line that asks for one is a slip."""
+    for name in ("B", "H", "Hkv", "N", "Nkv", "d"):
+        size = values["problem"][name]
+        if size is not None and size <= 0:
+            raise UsageError(f"problem.{name}={size} is not a size: give a whole number of at least 1")
+    if values["seed"] < 0:
+        raise UsageError(f"seed={values['seed']} is not a seed: give a whole number of at least 0")
+    return Problem(**values["problem"], seed=values["seed"])
+
+
+def _tiling(values: Mapping[str, Any]) -> Tiling:
+    side = values["block_size"]
+    Br, Bc = (side if values["kernel"][name] is None else values["kernel"][name] for name in ("Br", "Bc"))
+    for name, size in (("block_size", side), ("kernel.Br", Br), ("kernel.Bc", Bc)):
+        if not 1 <= size <= MAX_BLOCK:
+            raise UsageError(f"{name}={size} is not the side of a tile: give a whole number from 1 to {MAX_BLOCK}, such as 64")
+    return Tiling(Br=Br, Bc=Bc)
+
+
+def _params(values: Mapping[str, Any]) -> dict[str, str]:
+    flat = _flatten({key: values[key] for key in _INPUTS})
+    return {key: value for key, value in flat.items() if not any(key == out or key.startswith(f"{out}.") for out in _NOT_INPUTS)}
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, str]:
+    """Dotted names and one text form for every kind of value: null, true, false, numbers by repr, lists as [a, b]."""
+    if isinstance(value, dict) and value:
+        return {k: v for name, inner in value.items() for k, v in _flatten(inner, f"{prefix}.{name}" if prefix else str(name)).items()}
+    return {prefix: _text(value)}
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value)

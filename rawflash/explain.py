@@ -1,0 +1,84 @@
+"""Hydra's and OmegaConf's complaints, in one sentence each.
+
+Only what the exceptions carry is looked at (names, keys, values, texts), so that this module needs neither library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+
+__all__ = ["explain"]
+
+_KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false", "string": "text"}
+
+
+def explain(error: BaseException, unknown_key: Callable[[str], str]) -> str | None:
+    """The sentence for an error of Hydra's, or None when `error` is of another kind.
+
+    `unknown_key` words the answer to a key that does not exist.
+    """
+    for translate in (_missing_option, _ambiguous, _grammar):
+        sentence = translate(error)
+        if sentence:
+            return sentence
+    cause = error
+    while cause is not None:
+        if type(cause).__module__.startswith("omegaconf"):
+            return _value(cause, unknown_key)
+        cause = cause.__cause__  # type: ignore[assignment]
+    if type(error).__module__.startswith("hydra") or "Config group override" in str(error):
+        return " ".join(str(error).split())
+    return None
+
+
+def _missing_option(error: BaseException) -> str | None:
+    """kernel=fa9: the group exists, the option does not."""
+    missing = getattr(error, "missing_cfg_file", None)
+    if not missing:
+        return None
+    group, _, option = str(missing).rpartition("/")
+    known = list(getattr(error, "options", None) or [])
+    if not group:
+        return f"there is no configuration file called {option!r}: leave --config-name away, or give --config-dir the folder that has it"
+    return f"{group}={option} is unknown{_closest(option, known)}; the known ones are {', '.join(known) or 'none'}"
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {close[0]}?)" if close else ""
+
+
+def _ambiguous(error: BaseException) -> str | None:
+    """a=1,2 without -m."""
+    found = re.match(r"Ambiguous value for argument '(.*?)'\n", str(error))
+    return found and f"{found[1]} names several values: add -m to run each of them, or quote the value if it is one text"
+
+
+def _grammar(error: BaseException) -> str | None:
+    """An argument that is not of the form key=value."""
+    override = getattr(error, "override", None)
+    if override is None:
+        return None
+    if "=" not in str(override):
+        return f"{override!r} is not an argument that rawflash knows: write key=value, or see `rawflash --help`"
+    return f"{override!r} cannot be read as key=value: quote brackets, commas and blanks, as in 'key=\"a, b\"'"
+
+
+def _value(error: BaseException, unknown_key: Callable[[str], str]) -> str:
+    """A key or a value that the schema refuses."""
+    key = getattr(error, "full_key", None) or getattr(error, "key", None) or "?"
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if re.match(r"Key '.*' (is )?not in ", text):
+        return unknown_key(str(key))
+    wrong = re.match(r"Value '(.*)' of type '\w+' could not be converted to (\w+)", text, re.DOTALL)
+    if wrong:
+        return f"{key}={wrong[1]} is not {_KINDS.get(wrong[2], wrong[2])}"
+    if "is not Optional" in text:
+        return f"{key}=null is not allowed: give a value"
+    if "Missing mandatory value" in text:
+        return f"{key} has no value: give one as {key}=..."
+    if "is not a ListConfig" in text:
+        return f"{key} is a list: write {key}=[a,b]"
+    return f"{key}: {text}"

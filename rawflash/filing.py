@@ -1,0 +1,138 @@
+"""How rows become MLflow runs: one parent per invocation or sweep, one child per row; names, tags, descriptions, artifacts.
+
+Results are on disk before they are filed. When the store fails on the way, the sentence is kept, the work goes on, and the
+program says at the end what is missing where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rawflash.errors import TrackingError
+from rawflash.provenance import git_commit, repeat_command
+from rawflash.report import report_markdown
+from rawflash.results import Row
+from rawflash.signals import deferred
+from rawflash.tracking import FAILED, FINISHED, MAX_VALUE, Tracker
+
+__all__ = ["Filing", "describe"]
+
+
+def describe(params: Mapping[str, str], skip: Sequence[str] = ()) -> str:
+    """A problem and its tiling in one phrase: fp16, B=1 H=2 N=512 d=64, no mask, block 64. `skip` names are left out."""
+    sizes = [f"{n}={params[f'problem.{n}']}" for n in ("B", "H", "Hkv", "N", "Nkv", "d") if _told(params, f"problem.{n}", skip)]
+    words = [params["problem.dtype"]] if _told(params, "problem.dtype", skip) else []
+    words += [" ".join(sizes)] if sizes else []
+    if _told(params, "problem.causal", skip):
+        mask = params["problem.causal"]
+        words.append({"none": "no mask", "false": "no mask", "true": "causal bottom_right"}.get(mask, f"causal {mask}"))
+    words += [f"block {params['block_size']}"] if _told(params, "block_size", skip) else []
+    return ", ".join(words)
+
+
+def _told(params: Mapping[str, str], name: str, skip: Sequence[str]) -> bool:
+    return name not in skip and params.get(name, "null") != "null"
+
+
+class Filing:
+    """Files rows in a tracker, or nowhere when there is none. After the first failure `problem` is its sentence."""
+
+    def __init__(self, tracker: Tracker | None, parent: str = "") -> None:
+        self.tracker, self.parent, self.problem = tracker, parent, ""
+
+    def _try(self, action: Callable[[Tracker], str | None]) -> str:
+        """Do it unless the store has already failed; returns what the action returns, or ""."""
+        if self.tracker is None or self.problem:
+            return ""
+        try:
+            with deferred():
+                return action(self.tracker) or ""
+        except TrackingError as error:
+            self.problem = str(error)
+            return ""
+
+    def open_parent(self, name: str, arguments: Sequence[str]) -> str:
+        """Start the run that holds the rows of one invocation."""
+        tags = {"git_commit": git_commit(), "repro": repeat_command(arguments), "rawflash.kind": "invocation"}
+        self.parent = self._try(lambda tracker: tracker.start(name, tags))
+        return self.parent
+
+    def open_child(self, row: Row) -> None:
+        """Start the run of a row that is about to be computed."""
+        tags = {"rawflash.kind": "variant", "repro": repeat_command(row.overrides)}
+
+        def start(tracker: Tracker) -> str:
+            row.run_id = tracker.start(_name(row), tags, parent=self.parent or None)
+            tracker.log(row.run_id, params={"variant": row.variant, **row.params})
+            return row.run_id
+
+        self._try(start)
+
+    def close_child(self, row: Row, folder: Path) -> None:
+        """File what came out of a row and end its run; `folder` holds its artifacts."""
+
+        def finish(tracker: Tracker) -> None:
+            if not row.run_id:
+                return
+            tags = {"status": row.status, "git_commit": git_commit(), **row.tags, "mlflow.note.content": _note(row)}
+            tracker.log(row.run_id, metrics=row.metrics, tags=tags | ({"sentence": row.sentence} if row.sentence else {}))
+            if folder.is_dir():
+                tracker.attach(row.run_id, folder)
+            tracker.end(row.run_id, FINISHED if row.ok else FAILED)
+
+        self._try(finish)
+        row.unfiled = self.problem
+
+    def close_parent(self, rows: Sequence[Row], files: Sequence[Path], title: str, arguments: Sequence[str]) -> None:
+        """File the comparison and end the parent run: FINISHED when no row failed and one is right."""
+
+        def finish(tracker: Tracker) -> None:
+            if not self.parent:
+                return
+            table = report_markdown(rows, "Comparison", repeat_command(arguments))
+            note = f"{title}\n\n{table if len(table) < MAX_VALUE - 500 else 'The tables are in the artifact table.md.'}"
+            told = {name: row.tags[name] for row in rows for name in ("backend", "device", "driver", "nvrtc") if name in row.tags}
+            counts = {f"rows.{status}": str(sum(r.status == status for r in rows)) for status in {r.status for r in rows}}
+            tracker.log(self.parent, params=_common(rows), tags={**told, **counts, "mlflow.note.content": note})
+            for path in files:
+                tracker.attach(self.parent, path)
+            good = any(row.ok for row in rows) and all(row.exit_code == 0 for row in rows)
+            tracker.end(self.parent, FINISHED if good else FAILED)
+
+        self._try(finish)
+
+    def discard(self) -> None:
+        """Delete the parent run: nothing ever ran below it."""
+        self._try(lambda tracker: tracker.delete(self.parent) if self.parent else None)
+
+    def abandon(self, status: str, reason: str) -> None:
+        """End everything that is open here, whatever the store says."""
+        if self.tracker is not None:
+            with deferred():
+                self.tracker.abandon(status, reason)
+
+
+def _name(row: Row) -> str:
+    """Short, and distinct within one parent: fa2 b64 N512, and what else is swept."""
+    known = {"block_size": "b", "problem.N": "N"}
+    words = [row.variant, *(f"{short}{row.params[name]}" for name, short in known.items() if name in row.params)]
+    words += [f"{name.rpartition('.')[2]}={value}" for name, value in row.point.items() if name not in known]
+    return " ".join(words)[:120]
+
+
+def _note(row: Row) -> str:
+    made = "emulated on the CPU: counted, not timed" if row.backend == "emu" else "run on a GPU: measured"
+    lines = [f"**{row.variant}** on {describe(row.params)}; {made}."]
+    if row.sentence:
+        lines.append(f"{row.status}: {row.sentence}")
+    lines.append(f"Repeat: `{repeat_command(row.overrides)}`")
+    lines.append("Look at `io/times_ideal` (HBM bytes over the least possible) and `err/ratio` (right when at most 1).")
+    return "\n\n".join(lines)
+
+
+def _common(rows: Sequence[Row]) -> dict[str, str]:
+    """The inputs that all rows share, and the variants."""
+    first = rows[0].params if rows else {}
+    shared = {name: value for name, value in first.items() if all(row.params.get(name) == value for row in rows)}
+    return {"variants": " ".join(dict.fromkeys(row.variant for row in rows)), **shared}

@@ -1,0 +1,69 @@
+"""What a person sees: progress on stderr, tables and the last lines on stdout. Plain when piped, rich on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rawflash.filing import Filing
+from rawflash.provenance import local_command, ui_command
+from rawflash.report import tables
+from rawflash.results import Row
+from rawflash.tables import plain, print_rich
+
+__all__ = ["Progress", "print_end", "print_tables", "say"]
+
+
+def say(text: str = "") -> None:
+    """One line on stdout. A reader that went away (| head) does not stop the work."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Progress:
+    """Which step of how many is running; a status line on a terminal, nothing when stderr is piped."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self.total, self.done = total, done
+
+    @contextlib.contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Show `what` while the body runs."""
+        self.done += 1
+        if sys.stderr.isatty():
+            from rich.console import Console
+
+            with Console(stderr=True).status(f"{self.done}/{self.total} {what}"):
+                yield
+        else:
+            yield
+
+
+def print_tables(rows: Sequence[Row], title: str) -> None:
+    """All tables of a report."""
+    say()
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console()
+        for table in tables(rows, title):
+            print_rich(table, console)
+            console.print()
+    else:
+        for table in tables(rows, title):
+            say(plain(table))
+
+
+def print_end(filing: Filing, folder: Path, arguments: Sequence[str]) -> None:
+    """The last lines: where the results are, how to open them in MLflow, how to repeat the run."""
+    with contextlib.suppress(ValueError):
+        folder = folder.resolve().relative_to(Path.cwd())
+    say(f"results  {folder}")
+    if filing.tracker is not None:
+        say(f"mlflow   {ui_command(filing.tracker.store.uri)}")
+    say(f"repeat   {local_command(arguments)}")

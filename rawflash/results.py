@@ -1,0 +1,125 @@
+"""Results on disk: one row per variant and point, written whole or not at all, before anything is filed elsewhere.
+
+    outputs/<date>/<time>/           one invocation
+        results.json                 every row, exact numbers
+        table.md  config.yaml
+        <variant>/                   the .cu, the PTX, the traffic table, ...
+    outputs/<date>/<time>/<point>/   the same, for each point of a sweep
+
+JSON has no NaN and no infinity: they are written as the texts "nan", "inf" and "-inf", and read back as numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rawflash.errors import RawflashError, UsageError
+
+__all__ = ["Row", "claim_folder", "read_rows", "write_results", "write_text"]
+
+
+@dataclass
+class Row:
+    """One variant at one point: what was asked, what came out.
+
+    status     OK, INVALID, INCORRECT, COMPILE_ERROR, RUNTIME_ERROR or UNSUPPORTED; `sentence` says why it is not OK
+    exit_code  what a program that ran only this row should return
+    params     the inputs, flat; `point` the swept ones among them; `overrides` the command-line arguments that repeat the row
+    metrics    names of rawflash.metrics only; `tensors` bytes per tensor, counted and modelled; times in milliseconds
+    folder     where the row's artifacts lie, relative to its results.json
+    run_id     its MLflow run, "" when there is none; `unfiled` says why the run is missing or incomplete though it was wanted
+    told       the line about the choice of the backend
+    """
+
+    variant: str
+    status: str
+    sentence: str = ""
+    exit_code: int = 0
+    backend: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+    point: dict[str, str] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    tensors: list[dict[str, Any]] = field(default_factory=list)
+    samples_ms: list[float] = field(default_factory=list)
+    resources: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    folder: str = ""
+    run_id: str = ""
+    unfiled: str = ""
+    told: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """True when the variant ran and its result is right."""
+        return self.status == "OK"
+
+
+def claim_folder(base: Path, now: datetime) -> Path:
+    """Make and return base/outputs/<date>/<time>, with -2, -3, ... for those who come in the same second.
+
+    Raises UsageError when nothing can be written there.
+    """
+    day = base / "outputs" / now.strftime("%Y-%m-%d")
+    try:
+        day.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, 1000):
+            folder = day / (now.strftime("%H-%M-%S") + (f"-{attempt}" if attempt > 1 else ""))
+            try:
+                folder.mkdir()
+                return folder
+            except FileExistsError:
+                continue
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"results cannot be written below {base} ({reason}): run in a folder that you may write to, or add hydra.run.dir=<folder>"
+        ) from error
+    raise RawflashError(f"there are already 999 folders for {now:%H:%M:%S} in {day}: start again in a second")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` so that the file is either the old one or the whole new one. Raises RawflashError when the disk refuses."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise RawflashError(f"{path} could not be written ({error.strerror or error}): free some space or choose another folder") from error
+
+
+def write_results(path: Path, rows: Iterable[Row], about: dict[str, Any]) -> None:
+    """Write results.json: `about` (command, versions, provenance), then the rows."""
+    document = {"format": 1, **about, "rows": [asdict(row) for row in rows]}
+    write_text(path, json.dumps(_plain(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a results.json, non-finite numbers restored. Unknown entries of newer versions are left out."""
+    names = {entry.name for entry in fields(Row)}
+    rows = [Row(**{k: v for k, v in entry.items() if k in names}) for entry in json.loads(path.read_text("utf-8"))["rows"]]
+    for row in rows:
+        row.metrics = {name: float(value) for name, value in row.metrics.items()}
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """`value` with NumPy scalars as Python numbers and non-finite floats as texts."""
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value

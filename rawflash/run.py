@@ -1,0 +1,207 @@
+"""The program: `python -m rawflash.run [key=value ...]`, the same as the console script `rawflash`.
+
+    main          catches every error: one sentence on stderr, an exit code, no traceback unless asked for
+    _task         what Hydra calls, once per invocation or once per point of a sweep
+    SweepCallback what Hydra calls before the first point (conf/hydra/callbacks/sweep.yaml)
+
+Exit codes: 0 right; 1 a variant failed or results could not be filed; 2 the request cannot be meant or met; 128 + n signal n.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rawflash.errors import RawflashError, UsageError
+from rawflash.signals import Stopped, caught
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from rawflash.sweep import Sweep
+
+__all__ = ["SweepCallback", "main"]
+
+
+class _Session:
+    """What one call of `main` knows; Hydra gives no other way to hand things to a task and back."""
+
+    arguments: tuple[str, ...] = ()
+    code = 0
+    error: Exception | None = None
+    sweep: Sweep | None = None
+    debug = False
+
+
+class _Abort(BaseException):
+    """Leaves Hydra at once; the error is in the session. (Hydra turns an Exception of a callback into a warning.)"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: this process's); returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if arguments[:1] == ["doctor"]:
+        from rawflash.doctor import main as doctor
+
+        return doctor(arguments[1:])
+    _Session.arguments, _Session.code, _Session.error, _Session.sweep = tuple(arguments), 0, None, None
+    _Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
+    try:
+        with caught():
+            return _run(arguments)
+    except Stopped as stop:
+        print(f"rawflash: {stop}; what was finished is on disk, runs that were open are marked KILLED", file=sys.stderr)
+        return stop.exit_code
+    except Exception as error:
+        return _tell(error)
+
+
+def _run(arguments: list[str]) -> int:
+    """Hand over to Hydra, then close what is left to close."""
+    try:
+        with _command_line(arguments):
+            _hydra()()
+    except _Abort:
+        pass
+    except Exception as error:
+        _Session.error = error
+    except BaseException as stop:
+        if _Session.sweep is not None:
+            _Session.sweep.abandon("KILLED", str(stop))
+        raise
+    if _Session.error is not None:
+        if _Session.sweep is not None:
+            _Session.sweep.abandon("FAILED", str(_Session.error))
+        raise _Session.error
+    if _Session.sweep is not None:
+        from rawflash.sweep import finish_sweep
+
+        _Session.code = finish_sweep(_Session.sweep)
+    return _Session.code
+
+
+@contextlib.contextmanager
+def _command_line(arguments: list[str]) -> Iterator[None]:
+    """Hydra reads sys.argv, and prints errors itself unless HYDRA_FULL_ERROR says that it may raise them."""
+    argv, full = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = ["rawflash", *arguments]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if full is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = full
+
+
+def _hydra() -> Any:
+    import hydra
+
+    from rawflash.config import register_schema
+    from rawflash.paths import conf_dir
+
+    register_schema()
+    return hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(_task)
+
+
+def _task(cfg: DictConfig) -> None:
+    """One invocation, or one point of a sweep. Errors of an invocation go to the session, those of a point into its row."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from rawflash.config import settings_from
+
+    hydra = HydraConfig.get()
+    overrides = tuple(hydra.overrides.task)
+    cwd = Path(hydra.runtime.cwd)
+    if hydra.mode == RunMode.MULTIRUN:
+        from rawflash.sweep import run_point
+
+        run_point(lambda: settings_from(cfg), overrides, Path(hydra.runtime.output_dir), Path(hydra.sweep.dir), cwd)
+        return
+    try:
+        settings = settings_from(cfg)
+        from rawflash.job import Invocation, single
+
+        folder = None if hydra.run.dir == "." else Path(hydra.runtime.output_dir)
+        _Session.code = single(settings, Invocation(_Session.arguments, overrides, cwd), folder)
+    except Exception as error:
+        _Session.error = error
+
+
+class SweepCallback:
+    """Opens the sweep before its first point: the folder that holds it, and its parent run."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Claim hydra.sweep.dir (with -2, -3, ... when it is taken) and tell every point of it."""
+        from omegaconf import open_dict, read_write
+
+        from rawflash.config import tracking_from
+        from rawflash.sweep import open_sweep
+
+        try:
+            axes = _axes(config)
+            _Session.sweep = open_sweep(tracking_from(config), _Session.arguments, axes, Path(config.hydra.sweep.dir), Path.cwd())
+            with read_write(config), open_dict(config):
+                folder = str(_Session.sweep.folder)
+                config.hydra.sweep.dir = folder
+                config.hydra.overrides.hydra.append(f"hydra.sweep.dir={_quoted(folder)}")
+        except Exception as error:
+            _Session.error = error
+            raise _Abort from error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda **_: None
+        raise AttributeError(name)
+
+
+def _axes(config: DictConfig) -> dict[str, int]:
+    """The keys that a sweep varies and how many values each has, from the command line and from hydra.sweeper.params."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*params, *config.hydra.overrides.task])
+    swept = [o for o in parsed if o.is_sweep_override() and o.is_discrete_sweep()]
+    return {o.get_key_element().lstrip("+"): len(list(o.sweep_string_iterator())) for o in swept}
+
+
+def _quoted(text: str) -> str:
+    """A value for Hydra's override grammar that may hold anything."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _tell(error: Exception) -> int:
+    """Print what went wrong in one sentence; with debug=true or HYDRA_FULL_ERROR=1 the traceback first."""
+    from rawflash.config import unknown_key
+    from rawflash.explain import explain
+
+    if _Session.debug:
+        traceback.print_exception(error)
+    sentence = explain(error, unknown_key)
+    if sentence is not None:
+        error = UsageError(sentence)
+    if isinstance(error, RawflashError):
+        print(f"rawflash: {error}", file=sys.stderr)
+        return error.exit_code
+    where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
+    place = f" in {Path(where.filename).name}:{where.lineno}" if where else ""
+    print(f"rawflash: internal error: {type(error).__name__}: {error}{place}; add debug=true for the traceback", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    # Under `-m` this file is a second module, __main__; the one that SweepCallback's path names must do the work.
+    from rawflash.run import main as program
+
+    sys.exit(program())

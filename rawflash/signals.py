@@ -1,0 +1,70 @@
+"""Ctrl-C, SIGTERM and SIGHUP as one exception, raised where nothing half-done is left behind.
+
+While `deferred()` holds, a signal is remembered and raised on leaving: a run that was just created must be known before the
+program may stop, or nobody will end it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+__all__ = ["Stopped", "caught", "deferred"]
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+class Stopped(BaseException):
+    """The program was asked to stop. Not an Exception, so that nobody takes it for a failed point."""
+
+    def __init__(self, signum: int) -> None:
+        self.signum = signum
+        self.name = signal.Signals(signum).name
+        super().__init__(f"stopped by {self.name}")
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell reports for a program that ended by this signal."""
+        return 128 + self.signum
+
+
+class _State:
+    depth = 0
+    waiting: int | None = None
+
+
+def _handle(signum: int, frame: FrameType | None) -> None:
+    if _State.depth:
+        _State.waiting = signum
+    else:
+        raise Stopped(signum)
+
+
+@contextlib.contextmanager
+def caught() -> Iterator[None]:
+    """Inside, the three signals raise Stopped in the main thread; the handlers of before are put back on leaving."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {name: signal.signal(getattr(signal, name), _handle) for name in _SIGNALS}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Inside, no Stopped is raised; one that came meanwhile is raised on leaving the outermost."""
+    _State.depth += 1
+    try:
+        yield
+    finally:
+        _State.depth -= 1
+        if not _State.depth and _State.waiting is not None:
+            signum, _State.waiting = _State.waiting, None
+            raise Stopped(signum)

@@ -1,0 +1,198 @@
+"""MLflow, and only MLflow: the one module that imports it, and not before a run is to be filed.
+
+A `Tracker` talks to one store through MlflowClient, never through MLflow's "active run": a leaked MLFLOW_RUN_ID or a run that
+somebody else left open cannot interfere, and every run that was started here is ended here, whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rawflash.errors import RawflashError, TrackingError
+from rawflash.metrics import validate
+from rawflash.store import Store, TrackingConf, reach, resolve_experiment, resolve_store
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["FAILED", "FINISHED", "KILLED", "Tracker", "open_tracker"]
+
+FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
+# MLflow cuts values above 6000 characters without a word; the whole text is in the run's artifacts.
+MAX_VALUE = 5000
+_PARAMS, _METRICS = 100, 1000  # most that a server takes in one call
+
+
+def open_tracker(conf: TrackingConf, cwd: Path) -> Tracker | None:
+    """A tracker on the store that `conf` and the environment name, created if need be; None when tracking is off.
+
+    Raises UsageError or TrackingError, in one sentence, before anything is run.
+    """
+    if not conf.enabled:
+        return None
+    store = resolve_store(conf.uri, os.environ, cwd)
+    reach(store, conf.timeout_s)
+    return Tracker(store, resolve_experiment(conf.experiment, os.environ), conf.timeout_s)
+
+
+class Tracker:
+    """Runs of one experiment in one store. Every method raises TrackingError, with one sentence, when the store fails."""
+
+    def __init__(self, store: Store, experiment: str, timeout_s: float) -> None:
+        self.store, self.experiment = store, experiment
+        self._open: list[str] = []
+        _quiet(timeout_s)
+        with self._errors("opened"), _alone(store):
+            from mlflow import MlflowClient
+
+            self._client: MlflowClient = MlflowClient(store.uri)
+            self.experiment_id = self._experiment_id()
+
+    def _experiment_id(self) -> str:
+        found = self._client.get_experiment_by_name(self.experiment)
+        if found is None:
+            try:
+                return self._client.create_experiment(self.experiment, artifact_location=self.store.artifacts)
+            except Exception:
+                found = self._client.get_experiment_by_name(self.experiment)  # another process was faster
+                if found is None:
+                    raise
+        if found.lifecycle_stage != "active":
+            raise TrackingError(
+                f"the experiment {self.experiment!r} was deleted in {self.store.shown}: restore it with "
+                f"`mlflow experiments restore --experiment-id {found.experiment_id}`, or choose another with tracking.experiment="
+            )
+        return found.experiment_id
+
+    def start(self, name: str, tags: Mapping[str, str], parent: str | None = None) -> str:
+        """Start a run, below `parent` if given; returns its id."""
+        labels = {"mlflow.source.name": "rawflash", "mlflow.source.type": "LOCAL", **tags}
+        if parent is not None:
+            labels["mlflow.parentRunId"] = parent
+        with self._errors("written"):
+            run_id = self._client.create_run(self.experiment_id, tags=_cut(labels), run_name=name).info.run_id
+            self._open.append(run_id)
+        return run_id
+
+    def log(
+        self,
+        run_id: str,
+        params: Mapping[str, str] | None = None,
+        metrics: Mapping[str, float] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add to a run. Metric names must be in rawflash.metrics; NaN and infinities become the tag rawflash.nonfinite."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        values = validate(dict(metrics or {}))
+        labels = _cut(tags or {})
+        odd = {name: value for name, value in values.items() if not math.isfinite(value)}
+        if odd:
+            labels["rawflash.nonfinite"] = ", ".join(f"{name}={value}" for name, value in odd.items())
+        now = int(time.time() * 1000)
+        entries = [Metric(name, float(value), now, 0) for name, value in values.items() if name not in odd]
+        inputs = [Param(name, value) for name, value in _cut(params or {}).items()]
+        with self._errors("written"):
+            for start in range(0, max(len(entries), 1), _METRICS):
+                self._client.log_batch(run_id, metrics=entries[start : start + _METRICS])
+            for start in range(0, len(inputs), _PARAMS):
+                self._client.log_batch(run_id, params=inputs[start : start + _PARAMS])
+            marks = [RunTag(name, value) for name, value in labels.items()]
+            for start in range(0, len(marks), _PARAMS):
+                self._client.log_batch(run_id, tags=marks[start : start + _PARAMS])
+
+    def attach(self, run_id: str, path: Path) -> None:
+        """Upload a file, or what a folder holds, as the run's artifacts."""
+        with self._errors("written"):
+            (self._client.log_artifacts if path.is_dir() else self._client.log_artifact)(run_id, str(path))
+
+    def end(self, run_id: str, status: str) -> None:
+        """End a run as FINISHED, FAILED or KILLED."""
+        with self._errors("written"):
+            self._client.set_terminated(run_id, status)
+            if run_id in self._open:
+                self._open.remove(run_id)
+
+    def delete(self, run_id: str) -> None:
+        """Take a run out of the lists (MLflow keeps it as deleted)."""
+        with self._errors("written"):
+            self._client.delete_run(run_id)
+
+    def abandon(self, status: str, reason: str) -> None:
+        """End every run that is still open, children first; a store that fails now is left alone."""
+        for run_id in reversed(self._open.copy()):
+            with contextlib.suppress(RawflashError):
+                self.end(run_id, status)
+                self.log(run_id, tags={"rawflash.reason": reason})
+
+    @contextlib.contextmanager
+    def _errors(self, verb: str) -> Iterator[None]:
+        """Turn whatever MLflow raises into one TrackingError."""
+        try:
+            yield
+        except RawflashError:
+            raise
+        except ImportError as error:
+            raise TrackingError(
+                f"MLflow cannot be imported ({error}): install it with `pip install mlflow`, or add tracking=none"
+            ) from error
+        except Exception as error:
+            raise TrackingError(f"the MLflow store {self.store.shown} could not be {verb}: {_reason(error, self.store)}") from error
+
+
+def _reason(error: Exception, store: Store) -> str:
+    """First line of what MLflow said, and the way out."""
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    if store.file is not None and ("schema" in text or "migrat" in text or "already exists" in text or "no such table" in text):
+        return (
+            f"{text} (the file was made by another version of MLflow, or its creation was interrupted: "
+            f"run `mlflow db upgrade '{store.uri}'`, or move {store.file} away)"
+        )
+    return f"{text} (choose another place with tracking.uri=, or add tracking=none)"
+
+
+def _cut(values: Mapping[str, str]) -> dict[str, str]:
+    """Values as text, those that MLflow would cut replaced by a start and a pointer to the artifacts."""
+    texts = {name: str(value) for name, value in values.items()}
+    return {
+        name: text if len(text) <= MAX_VALUE else f"{text[:200]}... ({len(text)} characters; whole in the artifact config.yaml)"
+        for name, text in texts.items()
+    }
+
+
+def _quiet(timeout_s: float) -> None:
+    """MLflow without chatter, usage reports, or minutes of retries; what the user set in the environment stays."""
+    seconds = str(max(1, math.ceil(timeout_s)))
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds,
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+        "GIT_PYTHON_REFRESH": "quiet",
+    }.items():
+        os.environ.setdefault(name, value)
+    for name in ("alembic", "mlflow.store.db.utils"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def _alone(store: Store) -> Iterator[Any]:
+    """Hold a lock on the folder of a sqlite store: two processes that create its tables at once destroy it."""
+    if store.file is None:
+        yield
+        return
+    handle = os.open(store.file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)  # releases the lock
