@@ -6,6 +6,7 @@
     |-- InvalidConfiguration           2   a variant refuses this problem, tiling or GPU, in one sentence
     |-- CompileError                   1   NVRTC refused a source: file, line, message, full log
     |-- LaunchError                    1   a kernel could not be launched, or stopped while running
+    |   `-- Unsupported                1   the backend cannot execute what the kernel asks for (an instruction, a feature)
     |-- CheckFailed                    1   a result differs from the oracle by more than the tolerance
     `-- TrackingError                  1   the work is done but could not be filed; results_path says where it lies
 
@@ -25,6 +26,7 @@ __all__ = [
     "LaunchError",
     "RawflashError",
     "TrackingError",
+    "Unsupported",
     "UsageError",
 ]
 
@@ -72,6 +74,10 @@ class CompileError(RawflashError):
 
 class LaunchError(RawflashError):
     """A kernel could not be launched, or was stopped while it ran."""
+
+
+class Unsupported(LaunchError):
+    """The backend cannot execute what the kernel asks for; the kernel itself may be right."""
 
 
 class CheckFailed(RawflashError):

@@ -81,8 +81,9 @@ _ROWS: tuple[tuple[str, str, Provenance, str], ...] = (
     ("gpu/mem_clock_mhz", "MHz", "measured", "memory clock just after timing"),
     ("gpu/power_w", "W", "measured", "board power just after timing"),
     ("gpu/temperature_c", "C", "measured", "GPU temperature just after timing"),
+    ("gpu/throttle_reasons", "bits", "measured", "NVML's throttle reasons just after timing, as a bit mask (0: none)"),
     ("host/emulate_s", "s", "measured", "wall clock of the emulated launches on this CPU (no GPU time)"),
-    ("host/compile_s", "s", "measured", "wall clock from source to loaded module on this CPU (0 work when cached)"),
+    ("host/compile_s", "s", "measured", "wall clock from source to loaded module on this CPU (tag compile_cached tells a cached one)"),
 )
 
 
