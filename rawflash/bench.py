@@ -2,7 +2,8 @@
 
 Every sample is all launches of one run between two CUDA events, with twice the L2 size written before the first event. Reported are
 the median and the 20th and 80th percentiles, with the raw samples; beside them the time of an empty kernel, so that a number
-that is mostly launch overhead can be told. A result faster than the device's roofline is refused, not reported.
+that is mostly launch overhead can be told. Outputs are poisoned before every sample (untimed), so that the check after timing
+judges what the last timed sample wrote. A result faster than the device's roofline is refused, not reported.
 """
 
 from __future__ import annotations
@@ -35,11 +36,16 @@ class TimingConfig:
             )
 
 
-def measure(work: Callable[[], object], timer: Timer, config: TimingConfig) -> Timing:
-    """Time `work` (which enqueues all launches of one run) on `timer`."""
+def measure(work: Callable[[], object], timer: Timer, config: TimingConfig, prepare: Callable[[], object] = lambda: None) -> Timing:
+    """Time `work` (which enqueues all launches of one run) on `timer`; `prepare` runs before each sample, untimed."""
+
+    def sample() -> float:
+        prepare()
+        return timer.time_ms(work)
+
     for _ in range(config.warmup):
-        timer.time_ms(work)
-    samples = tuple(timer.time_ms(work) for _ in range(config.repeats))
+        sample()
+    samples = tuple(sample() for _ in range(config.repeats))
     sensors = timer.sensors()
     for _ in range(config.warmup):
         timer.time_ms(timer.empty)

@@ -244,15 +244,18 @@ class _Run:
             raise CheckFailed(f"{self.variant.name} is wrong: {found.sentence}")
 
     def time(self, config: TimingConfig) -> None:
-        """Time on a device that has a clock, starting from poisoned outputs, and check again what the last sample left."""
+        """Time on a device that has a clock; outputs are poisoned before each sample, and what the last one wrote is checked."""
         opened = self.backend.timing()
         if opened is None:
             return
         with opened as timer:
-            for name in self.plan.buffers:
-                self.backend.poison(self.arrays[name])
             launches = bind_plan(self.module, self.plan, self.arrays)
-            found = measure(lambda: [launch() for launch in launches], timer, config)
+            found = measure(
+                lambda: [launch() for launch in launches],
+                timer,
+                config,
+                prepare=lambda: [self.backend.poison(self.arrays[name]) for name in ("O", "LSE")],
+            )
         self._check_outputs()
         refuse_impossible(found, self.problem, self.gpu)
         self.result.samples_ms = list(found.samples_ms)

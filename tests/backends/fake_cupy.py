@@ -45,11 +45,11 @@ class FakeCupy:
 
     __version__ = "14.2.0"
 
-    def __init__(self, kernels: dict[str, Callable[..., None]] | None = None, elapsed_ms: float = 5.0, devices: int = 1) -> None:
+    def __init__(self, kernels: dict[str, Callable[..., None]] | None = None, elapsed_ms: float = 5.0, count: int = 1) -> None:
         self.kernels = {"rf_empty": lambda: None, **(kernels or {})}
         self.elapsed_ms = elapsed_ms
         self.log: list[Any] = []
-        self.current_device: int | None = None
+        self.devices: list[int] = []  # contexts entered, innermost last
         self.stream = SimpleNamespace(synchronize=lambda: self.log.append("stream.synchronize"))
         log = self.log
 
@@ -76,10 +76,10 @@ class FakeCupy:
                 self.attributes, self.compute_capability, self.pci_bus_id = ATTRIBUTES, "80", f"0000:0{index}:00.0"
 
             def __enter__(self) -> None:
-                outer.current_device = self.id
+                outer.devices.append(self.id)
 
             def __exit__(self, *_: object) -> None:
-                outer.current_device = None
+                outer.devices.pop()
 
         outer = self
         self._array = Array
@@ -93,7 +93,7 @@ class FakeCupy:
             compiler=SimpleNamespace(CompileException=CompileException),
             runtime=SimpleNamespace(
                 CUDARuntimeError=RuntimeApiError,
-                getDeviceCount=lambda: devices,
+                getDeviceCount=lambda: count,
                 driverGetVersion=lambda: 13000,
                 getDeviceProperties=lambda index: {"name": f"Fake GPU {index}".encode()},
             ),
@@ -104,7 +104,7 @@ class FakeCupy:
         return self.elapsed_ms
 
     def _on_device(self) -> None:
-        assert self.current_device is not None, "memory was touched outside the device's context"
+        assert self.devices, "memory was touched outside the device's context"
 
     def asarray(self, array: np.ndarray) -> Any:
         self._on_device()

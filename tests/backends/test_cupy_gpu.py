@@ -76,7 +76,7 @@ def test_usable_reports_what_cupy_raises(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_describe_and_gpu_come_from_the_device() -> None:
-    backend = CupyBackend(1, FakeCupy(devices=2))
+    backend = CupyBackend(1, FakeCupy(count=2))
     assert backend.describe()["device"] == "Fake GPU 1" and backend.describe()["driver"].startswith("CUDA 13.0")
     gpu = backend.gpu(A100)
     assert (gpu.name, gpu.arch, gpu.sms, gpu.smem_block_bytes) == ("Fake GPU 1", "80", 108, 166912)
@@ -109,7 +109,7 @@ def test_run_launches_with_the_source_and_the_options_and_waits() -> None:
     assert (execution.counters, execution.timing) == (None, None)
     assert backend.to_host(arrays["O"]).tolist() == [2, 2, 2, 2]
     assert fake.log == [("module", ("-lineinfo", "-DX=1")), "compile", ("launch", "twice"), "stream.synchronize"]
-    assert fake.current_device is None
+    assert fake.devices == []
 
 
 @pytest.mark.parametrize("error", [DriverError("CUDA_ERROR_ILLEGAL_ADDRESS"), OutOfMemory("out of memory"), CompileException("bad")])
