@@ -106,7 +106,7 @@ class BodyParser:
             elif head == ";":
                 pos += 1
             elif not head:
-                raise source.error(f"the body of '{self.function.name}' is never closed: a '}}' is missing", pos)
+                raise source.error(f"the body of '{self.function.name}' is never closed: a '}}' is missing", start - 1)
             else:
                 raise source.error("this is no statement (is a ';' missing, or an operand?)", pos)
         return pos
@@ -216,6 +216,8 @@ class BodyParser:
             simple = "{" not in text and "[" not in text and "(" not in text
             for part in text.split(",") if simple else scope.split(text.rstrip(), line):
                 part = part.strip()
+                if not part:
+                    raise self.source.error_at_line("an instruction has an empty operand", line)
                 operand = scope.memo.get(part) if opcode != "call" else scope.call_operand(part, line)
                 if operand is None:
                     operand = scope.operand(part, line) or SINK

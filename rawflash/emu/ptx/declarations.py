@@ -174,6 +174,8 @@ def _scalar(tokens: Tokens) -> Imm | Symbol:
 def _initialised(var: Variable, init: Init, tokens: Tokens) -> Variable:
     """Attach an initialiser: close an open extent, pad inner rows with zeros, turn floats into the variable's own type."""
     dims = var.dims + ((var.vector,) if var.vector > 1 else ())
+    if 0 in dims[1:]:
+        raise tokens.error(f"only the first extent of '{var.name}' may be left open")
     if dims and dims[0] == 0:
         inner = prod(dims[1:])
         rows = isinstance(init, list) and any(isinstance(i, list) for i in init)

@@ -222,7 +222,7 @@ class Scope:
     def split(self, text: str, line: int) -> list[str]:
         """Split at the commas outside brackets. Raises for an empty operand or an unbalanced bracket."""
         parts = _PART.findall(text)
-        if ",".join(parts) != text:
+        if not parts or ",".join(parts) != text:
             shown = " ".join(text.split())
             shown = shown if len(shown) <= 40 else shown[:37] + "..."
             raise self.names.source.error_at_line(f"the operands '{shown}' cannot be read (is a ';', ',' or bracket missing?)", line)
