@@ -144,9 +144,18 @@ class _Run:
         if inputs is None:
             self.inputs, self.expected = inputs_and_expected(self.problem)
         else:
+            self._check_form(inputs)
             self.inputs, self.expected = inputs, expect(self.problem, inputs)
         self.result.metrics["ops/flops"] = float(self.problem.flops())
         self.result.metrics["io/ideal_bytes"] = float(self.problem.ideal_bytes())
+
+    def _check_form(self, inputs: dict[str, NDArray[Any]]) -> None:
+        """UsageError when given inputs do not have the problem's shapes and storage type. Views are fine: they are copied."""
+        for name, shape in (("Q", self.problem.shape_q), ("K", self.problem.shape_kv), ("V", self.problem.shape_kv)):
+            x = inputs.get(name)
+            if not isinstance(x, np.ndarray) or x.shape != shape or x.dtype != self.problem.numpy_dtype:
+                got = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
+                raise UsageError(f"the input {name} is {got}; this problem takes {self.problem.numpy_dtype} of shape {shape}")
 
     def without_launch(self) -> None:
         """No output row or no key: the result is known, and no grid of zero CTAs is launched."""

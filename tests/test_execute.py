@@ -253,6 +253,16 @@ def test_given_inputs_replace_the_problems_own() -> None:
     assert not run(backend=zeros).ok
 
 
+def test_inputs_of_another_form_are_refused_and_views_are_copied() -> None:
+    good = make_inputs(PROBLEM)
+    for name, wrong in (("V", good["V"][..., :8]), ("K", good["K"].astype(np.float64)), ("Q", None), ("Q", [1.0])):
+        with pytest.raises(UsageError, match=f"the input {name} is"):
+            run(inputs={**good, name: wrong}, raise_errors=True)
+    view = np.ascontiguousarray(good["Q"].transpose(0, 2, 1, 3)).transpose(0, 2, 1, 3)
+    assert not view.flags.c_contiguous or PROBLEM.H == 1
+    assert run(inputs={**good, "Q": view}).ok
+
+
 # ---------------------------------------------------------------------------------------- timing, through the stand-in for CuPy
 def on_fake_gpu(elapsed_ms: float = 5.0, wrong_after: int | None = None, problem: Problem = PROBLEM) -> tuple[RunResult, FakeCupy]:
     """Run on CupyBackend over FakeCupy; the kernel writes nothing any more after `wrong_after` launches."""
