@@ -1,0 +1,201 @@
+"""The whole path of a launch, from arguments to report. Read this file to see how the rooms fit together.
+
+    compile_kernel:  PTX tree -> lower/kernel.py -> LLVM IR -> jit.py -> machine code     (cached, per kernel and parameters)
+    launch:          limits -> arguments -> records -> worker threads run rf_run -> faults or report
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rawflash.emu import jit
+from rawflash.emu.lower.kernel import Lowered, lower_kernel
+from rawflash.emu.lower.layout import Alloc, Launch
+from rawflash.emu.lower.runtime import SIGNATURES, runtime_module
+from rawflash.emu.machine.arena import Arena, device_memory
+from rawflash.emu.machine.arguments import Bound, bind_arguments, release, write_back
+from rawflash.emu.machine.faults import fault
+from rawflash.emu.machine.hostcalls import HostCalls
+from rawflash.emu.machine.records import Dim3, Geometry, WorkerMemory, alloc_table, launch_record, put, worker_memory
+from rawflash.emu.params import EmuParams
+from rawflash.emu.ptx.tree import Module
+from rawflash.emu.traffic.collect import collect
+from rawflash.emu.traffic.report import LaunchReport
+
+
+@dataclass
+class Compiled:
+    """Machine code of one kernel and what is known about it."""
+
+    lowered: Lowered
+    library: jit.Library
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def address(self) -> int:
+        return self.library.addresses["kernel"]
+
+
+_runtime: jit.Library | None = None
+_runtime_lock = threading.Lock()
+_counter = 0
+
+
+def runtime_library(params: EmuParams) -> jit.Library:
+    """The code shared by all kernels, loaded once."""
+    global _runtime
+    with _runtime_lock:
+        if _runtime is None:
+            image = jit.cached(("runtime",), lambda: jit.optimise_and_emit(runtime_module()), params.disk_cache)
+            _runtime = jit.Library("rf_runtime", image, ["rf_run", *SIGNATURES])
+        return _runtime
+
+
+def compile_kernel(module: Module, name: str, params: EmuParams, full_warps: bool) -> Compiled:
+    """Lower and compile one entry, or fetch it from the disk cache."""
+    global _counter
+    runtime = runtime_library(params)
+    seconds: dict[str, float] = {}
+
+    def build() -> tuple[Lowered, bytes]:
+        start = time.perf_counter()
+        lowered = lower_kernel(module, name, params, full_warps)
+        seconds["lower"] = time.perf_counter() - start
+        image = jit.optimise_and_emit(lowered.ir, params.opt_level)
+        seconds["llvm"] = time.perf_counter() - start - seconds["lower"]
+        lowered.ir = ""
+        return lowered, image
+
+    lowered, image = jit.cached((module.text, name, params.codegen_key(), full_warps), build, params.disk_cache)
+    with _runtime_lock:
+        _counter += 1
+        label = f"kernel_{_counter}"
+    imports = {symbol: runtime.addresses[symbol] for symbol in SIGNATURES}
+    return Compiled(lowered, jit.Library(label, image, ["kernel"], imports), seconds)
+
+
+def launch(
+    compiled: Compiled,
+    module: Module,
+    symbol_table: np.ndarray,  # type: ignore[type-arg]
+    grid: Dim3,
+    cta: Dim3,
+    args: tuple[object, ...],
+    dynamic_shared: int,
+    params: EmuParams,
+) -> LaunchReport:
+    """Execute a grid and return what was counted. Raises a KernelFault for the first fault found."""
+    lowered = compiled.lowered
+    arena = device_memory()
+    bound = bind_arguments(lowered.name, lowered.symbols, args, arena)
+    block = arena.allocate(max(1, len(bound.block)), initialised=True)
+    block.read_only = True
+    arena.view(block)[: len(bound.block)] = np.frombuffer(bytes(bound.block), np.uint8)
+    try:
+        run = _Run(compiled, grid, cta, dynamic_shared, params, arena, bound, symbol_table, block.lo)
+        try:
+            run.execute()
+        finally:
+            write_back(bound)
+        run.raise_fault(module)
+        return run.report()
+    finally:
+        arena.free(block.lo)
+        release(bound, arena)
+
+
+class _Run:
+    """One launch in progress."""
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        grid: Dim3,
+        cta: Dim3,
+        dynamic: int,
+        params: EmuParams,
+        arena: Arena,
+        bound: Bound,
+        symbol_table: np.ndarray,  # type: ignore[type-arg]
+        param_block: int,
+    ):
+        self.compiled, self.lowered, self.params, self.arena, self.bound = compiled, compiled.lowered, params, arena, bound
+        symbols = self.lowered.symbols
+        dynamic_start = max((at for kind, at in symbols.places.values() if kind == "dynamic"), default=symbols.static_shared)
+        slots = {lo: n + 1 for n, lo in enumerate(bound.pointers)}
+        self.slots = {slots[lo]: argument for lo, argument in bound.pointers.items()}
+        self.geometry = Geometry(grid, cta, dynamic_start + dynamic, dynamic, len(slots) + 1)
+        rows = []
+        for a in arena.live():
+            flags = Alloc.READ_ONLY if a.read_only else 0
+            rows.append((a.lo, a.hi, slots.get(a.lo, 0), flags))
+        self.allocs = alloc_table(rows)
+        stride = -(-(symbols.local_bytes + 64) // 16) * 16 if symbols.local_bytes else 0
+        self.local_stride = stride
+        self.record = launch_record(self.geometry, self.lowered.warp_bytes, stride, param_block, self.allocs, len(rows), arena.shadow_delta)
+        put(self.record, Launch.SYMBOLS, "Q", symbol_table.ctypes.data)
+        put(self.record, Launch.MAX_ITERATIONS, "q", params.max_loop_iterations)
+        self.host = HostCalls(stride)
+        put(self.record, Launch.HOST_CALL, "Q", ctypes.cast(self.host.callback, ctypes.c_void_p).value or 0)
+        self._orders()
+        n_workers = max(1, min(params.worker_count(), self.geometry.n_ctas))
+        self.workers: list[WorkerMemory] = [
+            worker_memory(self.lowered, self.geometry, self.record, stride, params.racecheck) for _ in range(n_workers)
+        ]
+        self._next = 0
+        self._lock = threading.Lock()
+        self.failed: WorkerMemory | None = None
+
+    def _orders(self) -> None:
+        if self.params.order_seed is None:
+            return
+        rng = np.random.default_rng(self.params.order_seed)
+        self.cta_order = rng.permutation(self.geometry.n_ctas).astype(np.int64)
+        self.warp_order = rng.permutation(self.geometry.n_warps).astype(np.int32)
+        put(self.record, Launch.CTA_ORDER, "Q", self.cta_order.ctypes.data)
+        put(self.record, Launch.WARP_ORDER, "Q", self.warp_order.ctypes.data)
+
+    def execute(self) -> None:
+        total = self.geometry.n_ctas
+        chunk = max(1, min(1024, total // (len(self.workers) * 8)))
+        run = jit.RUN_TYPE(runtime_library(self.params).addresses["rf_run"])
+
+        def work(w: WorkerMemory) -> None:
+            while self.failed is None:
+                with self._lock:
+                    first = self._next
+                    self._next += chunk
+                if first >= total:
+                    return
+                if run(w.record.ctypes.data, self.compiled.address, first, min(chunk, total - first)) < 0:
+                    with self._lock:
+                        if self.failed is None:
+                            self.failed = w
+                    return
+
+        if len(self.workers) == 1:
+            work(self.workers[0])
+            return
+        threads = [threading.Thread(target=work, args=(w,), daemon=True) for w in self.workers[1:]]
+        for t in threads:
+            t.start()
+        try:
+            work(self.workers[0])
+        finally:
+            for t in threads:
+                t.join()
+
+    def raise_fault(self, module: Module) -> None:
+        if self.failed is not None:
+            raise fault(self.lowered, self.failed.record, self.geometry, module.text.splitlines(), self.arena, self.bound, self.host.note)
+
+    def report(self) -> LaunchReport:
+        r = collect(self.lowered, self.workers, self.slots, self.geometry.n_warps)
+        r.output = "".join(self.host.output)
+        return r
+

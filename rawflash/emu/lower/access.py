@@ -1,0 +1,299 @@
+"""Loads and stores of PTX memory: the ONLY file that emits one, hence the only place that counts and checks.
+
+Every access site owns a MEMO. The fast path compares the lanes' offsets from the first active lane with the remembered ones,
+the base's alignment and its range; if all agree, the cost is known and the bytes are in bounds. Otherwise ``rf_learn`` works
+the pattern out. The remembered class then says how the data travels: one wide load, one scalar load, or lane by lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rawflash.emu.lower.builder import WarpBuilder
+from rawflash.emu.lower.irtext import LANES, Value
+from rawflash.emu.lower.layout import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
+from rawflash.emu.lower.runtime import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED, SIGNATURES
+
+SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST}
+
+
+@dataclass(frozen=True)
+class Touched:
+    """A checked and counted access: the first active lane's pointer, its address, the memo, the site."""
+
+    pointer: Value
+    base: Value
+    memo: Value
+    site: int
+    mask: Value
+    uniform: bool
+
+
+def call(b: WarpBuilder, name: str, *args: Value) -> Value | None:
+    """Call a runtime function."""
+    ret, params = SIGNATURES[name]
+    b.declarations.add(f"declare {ret} @{name}({params})")
+    text = f"call {ret} @{name}({', '.join(a.typed for a in args)})"
+    if ret == "void":
+        b.raw(text)
+        return None
+    return b.define(text, ret)
+
+
+def check(b: WarpBuilder, code: Value | None) -> None:
+    """Leave through the failure exit unless a runtime function returned 0."""
+    assert code is not None
+    ok = b.new_label("ok")
+    b.branch(b.cmp("icmp eq", code, b.i32(0)), ok, b.fail_label, likely=True)
+    b.label(ok)
+
+
+def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool) -> Touched:
+    """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector."""
+    if space == "local":
+        address = _local_address(b, address, size, write)
+    site = b.new_site(space, write, size)
+    memo = b.gep("%memos", site * Memo.SIZE)
+    mask = b.lane_mask()
+    uniform = not address.lanes
+    if uniform:
+        base = address
+    elif b.has_full_mask:
+        base = b.extract(address, 0)
+    else:
+        base = b.extract(address, b.first_lane(mask))
+    base64 = b.resize(base, "i64")
+    key = (GLOBAL_KEY if space in ("global", "const") else max(size - 1, 3)) if b.params.count else size - 1
+    tests = []
+    if not uniform:
+        rel = b.bin("sub", address, b.splat(base))
+        if not b.has_full_mask:
+            rel = b.select(b.lanes_of(mask), rel, b.splat(b.const(rel.ty, 0)))
+        known = b.load(rel.ty, b.gep(memo, Memo.REL if rel.ty == "i64" else Memo.REL32), LANES, align=64)
+        tests.append(b.cmp("icmp eq", b.bits_of(b.cmp("icmp eq", rel, known)), b.i32(-1)))
+    if not b.has_full_mask:
+        tests.append(b.cmp("icmp eq", mask, b.load("i32", b.gep(memo, Memo.MASK))))
+    tests.append(b.cmp("icmp eq", b.bin("and", base64, b.i64(key)), b.load("i64", b.gep(memo, Memo.LOW))))
+    if b.params.memcheck:
+        tests.append(b.cmp("icmp sge", base64, b.load("i64", b.gep(memo, Memo.BASE_MIN))))
+        tests.append(b.cmp("icmp sle", base64, b.load("i64", b.gep(memo, Memo.BASE_MAX))))
+    hit = tests[0]
+    for t in tests[1:]:
+        hit = b.bin("and", hit, t)
+    learn, data = b.new_label("learn"), b.new_label("data")
+    b.branch(hit, data, learn, likely=True)
+    b.label(learn)
+    wide = b.splat(b.resize(address, "i64"))
+    b.store(wide, b.gep("%w", Worker.ADDRS), align=64)
+    code = call(
+        b, "rf_learn", Value("%w", "ptr"), memo, mask, b.i32(site), b.i32(size), b.i32(SPACES[space]), b.i32(int(write)),
+        _limit(b, space), b.i64(key), b.i32(int(b.params.count)),
+    )  # fmt: skip
+    b.branch(b.cmp("icmp eq", code, b.i32(0)), data, b.fail_label, likely=True)  # type: ignore[arg-type]
+    b.label(data)
+    if b.params.count:
+        b.increment(b.gep(memo, Memo.HITS), 1)
+    pointer = b.gep(_bias(b, space), base64)
+    if b.params.racecheck and space in ("shared", "global"):
+        _race(b, space, memo, base64, site, size, write)
+    return Touched(pointer, base64, memo, site, mask, uniform)
+
+
+def _limit(b: WarpBuilder, space: str) -> Value:
+    if space == "shared":
+        return b.resize(b.load("i32", b.gep("%l", Launch.SMEM_BYTES)), "i64")
+    if space == "local":
+        return b.bin("mul", b.load("i64", b.gep("%l", Launch.LOCAL_STRIDE)), b.i64(32))
+    return b.i64(0)
+
+
+def _bias(b: WarpBuilder, space: str) -> Value:
+    return Value({"shared": "%smem", "local": "%local"}.get(space, "null"), "ptr")
+
+
+def _local_address(b: WarpBuilder, address: Value, size: int, write: bool) -> Value:
+    """Every lane owns a frame: check the lane's own offset, then place it."""
+    stride = b.load("i64", b.gep("%l", Launch.LOCAL_STRIDE))
+    address = b.splat(b.resize(address, "i64"))
+    if b.params.memcheck:
+        last = b.bin("sub", stride, b.i64(size))
+        outside = b.bits_of(b.cmp("icmp ugt", address, b.splat(last)))
+        outside = b.bin("and", outside, b.lane_mask())
+        lane = b.first_lane(outside)
+        with b.when(b.cmp("icmp ne", outside, b.i32(0)), likely=False):
+            at = b.extract(address, b.bin("and", lane, b.i32(31)))
+            b.fail_if(Value("true", "i1"), "out_of_bounds", lane, at)
+    lanes = Value("<" + ", ".join(f"i64 {k}" for k in range(32)) + ">", "i64", LANES)
+    return b.bin("add", address, b.bin("mul", lanes, b.splat(stride)))
+
+
+def _race(b: WarpBuilder, space: str, memo: Value, base: Value, site: int, size: int, write: bool) -> None:
+    name = f"rf_race_{space}"
+    check(b, call(b, name, Value("%w", "ptr"), Value("%warp", "ptr"), memo, base, b.i32(site), b.i32(size), b.i32(int(write))))
+
+
+def _shadow(b: WarpBuilder, space: str, t: Touched) -> Value:
+    delta = {"shared": "%smem_shadow_delta", "local": "%local_shadow_delta"}.get(space, "%shadow_delta")
+    return b.gep(t.pointer, Value(delta, "i64"))
+
+
+def _check_initialised(b: WarpBuilder, space: str, t: Touched, loaded: list[Value], size: int) -> None:
+    """Poison is all ones; a value with a 16-bit piece of all ones is looked up in the shadow, anything else is fine."""
+    suspicious: Value | None = None
+    for v in loaded:
+        bits = int(v.ty[1:])
+        piece = min(bits, 16)
+        count = max(v.lanes, 1) * bits // piece
+        pieces = v if piece == bits else b.define(f"bitcast {v.typed} to <{count} x i{piece}>", f"i{piece}", count)
+        ones = b.cmp("icmp eq", pieces, b.const(f"i{piece}", -1))
+        found = b.reduce_any(ones)
+        suspicious = found if suspicious is None else b.bin("or", suspicious, found)
+    assert suspicious is not None
+    with b.when(suspicious, likely=False):
+        check(b, call(b, "rf_init_check", Value("%w", "ptr"), t.memo, b.i32(t.site), _shadow(b, space, t), b.i32(size), t.base))
+
+
+def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile: bool = False) -> list[Value]:
+    """``n`` elements of ``bits`` bits per lane; scalars if the address is uniform and the memory is not private."""
+    if space == "generic":
+        return _generic_load(b, address, bits, n)
+    size = bits // 8 * n
+    t = touch(b, space, address, size, write=False)
+    checked = b.params.initcheck and space != "const"
+    ty = f"i{bits}"
+    keyword = "load volatile" if volatile else "load"
+    if t.uniform:
+        scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
+        if checked:
+            _check_initialised(b, space, t, scalars, size)
+        return scalars
+    wide, same, scattered, done = (b.new_label(x) for x in ("wide", "same", "scattered", "loaded"))
+    kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
+    b.raw(f"switch i32 {kind.ir}, label %{scattered} [ i32 {CLASS_CONTIGUOUS}, label %{wide} i32 {CLASS_BROADCAST}, label %{same} ]")
+    incoming: list[tuple[str, list[Value]]] = []
+    b.label(wide)
+    block = b.define(f"{keyword} <{LANES * n} x {ty}>, ptr {t.pointer.ir}, align {bits // 8}", ty, LANES * n)
+    if checked:
+        _check_initialised(b, space, t, [block], size)
+    columns = [block] if n == 1 else [b.shuffle(block, None, [lane * n + c for lane in range(LANES)]) for c in range(n)]
+    incoming.append((b.current, columns))
+    b.jump(done)
+    b.label(same)
+    scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
+    if checked:
+        _check_initialised(b, space, t, scalars, size)
+    incoming.append((b.current, [b.splat(s) for s in scalars]))
+    b.jump(done)
+    b.label(scattered)
+    data = b.gep("%w", Worker.DATA)
+    call(b, f"rf_gather_{bits}x{n}", t.pointer, t.memo, data)
+    gathered = [b.load(ty, b.gep(data, c * LANES * bits // 8), LANES, align=min(64, LANES * bits // 8)) for c in range(n)]
+    if checked:
+        _check_initialised(b, space, t, gathered, size)
+    incoming.append((b.current, gathered))
+    b.jump(done)
+    b.label(done)
+    return [
+        b.define(f"phi <32 x {ty}> " + ", ".join(f"[ {values[c].ir}, %{origin} ]" for origin, values in incoming), ty, LANES)
+        for c in range(n)
+    ]
+
+
+def store(b: WarpBuilder, space: str, address: Value, values: list[Value], bits: int, volatile: bool = False) -> None:
+    """Store one element of ``bits`` bits per value and lane."""
+    if space == "generic":
+        _generic(b, address, lambda name, inner: store(b, name, inner, values, bits, volatile))
+        return
+    n = len(values)
+    size = bits // 8 * n
+    t = touch(b, space, address, size, write=True)
+    ty = f"i{bits}"
+    tracked = b.params.initcheck
+    keyword = "store volatile" if volatile else "store"
+    if t.uniform:
+        last = b.bin("sub", b.i32(31), b.intrinsic("ctlz", t.mask, plain=(Value("false", "i1"),)))
+        for k, v in enumerate(values):
+            one = b.extract(v, last) if v.lanes else v
+            b.raw(f"{keyword} {one.typed}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}")
+        if tracked:
+            b.raw(f"store i{8 * size} -1, ptr {_shadow(b, space, t).ir}, align 1")
+        return
+    values = [b.splat(v) for v in values]
+    wide, scattered, done = (b.new_label(x) for x in ("wide", "scattered", "stored"))
+    kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
+    is_wide = b.cmp("icmp eq", kind, b.i32(CLASS_CONTIGUOUS))
+    if not b.has_full_mask and n > 1:
+        is_wide = b.bin("and", is_wide, b.cmp("icmp eq", t.mask, b.i32(-1)))
+    b.branch(is_wide, wide, scattered, likely=True)
+    b.label(wide)
+    block = _interleave(b, values)
+    if b.has_full_mask or n > 1:
+        b.raw(f"{keyword} {block.typed}, ptr {t.pointer.ir}, align {bits // 8}")
+        if tracked:
+            b.raw(f"store <{LANES * size} x i8> splat (i8 -1), ptr {_shadow(b, space, t).ir}, align 1")
+    else:
+        lanes = b.lanes_of(t.mask)
+        b.declarations.add(f"declare void @llvm.masked.store.v32{ty}.p0(<32 x {ty}>, ptr, <32 x i1>)")
+        b.raw(f"call void @llvm.masked.store.v32{ty}.p0({block.typed}, ptr align {bits // 8} {t.pointer.ir}, {lanes.typed})")
+        if tracked:
+            b.raw(f"call void @llvm.masked.store.v32{ty}.p0(<32 x {ty}> splat ({ty} -1), ptr align 1 {_shadow(b, space, t).ir}, {lanes.typed})")
+    b.jump(done)
+    b.label(scattered)
+    data = b.gep("%w", Worker.DATA)
+    for c, v in enumerate(values):
+        b.store(v, b.gep(data, c * LANES * bits // 8), align=min(64, LANES * bits // 8))
+    call(b, f"rf_scatter_{bits}x{n}", t.pointer, t.memo, data)
+    if tracked:
+        call(b, "rf_mark", _shadow(b, space, t), t.memo, b.i32(size))
+    b.jump(done)
+    b.label(done)
+
+
+def _interleave(b: WarpBuilder, values: list[Value]) -> Value:
+    """Columns to rows: v0[0] v1[0] ... v0[1] v1[1] ..."""
+    if len(values) == 1:
+        return values[0]
+    parts = values
+    while len(parts) > 1:  # concatenate pairwise
+        parts = [b.shuffle(parts[k], parts[k + 1], list(range(2 * parts[k].lanes))) for k in range(0, len(parts), 2)]
+    n = len(values)
+    return b.shuffle(parts[0], None, [c * LANES + lane for lane in range(LANES) for c in range(n)])
+
+
+# ------------------------------------------------------------------------------------------------ generic addresses
+def _generic(b: WarpBuilder, address: Value, body: Callable[[str, Value], object]) -> None:
+    """Run ``body(space, inner address)`` for the lanes in each window. Addresses outside every window count as global."""
+    outer_guard = b._guard
+    window = b.bin("lshr", address, b.const(address.ty, WINDOW_SHIFT))
+    for name, number, origin in (("global", 0, 0), ("shared", 1, SHARED_WINDOW), ("local", 2, LOCAL_WINDOW)):
+        here = b.cmp("icmp eq", window, b.const(address.ty, number))
+        if name == "global":
+            here = b.bin("or", here, b.cmp("icmp ugt", window, b.const(address.ty, 2)))
+        condition = here if outer_guard is None else b.bin("and", *b.same_shape(here, outer_guard))
+        b.set_guard(b.splat(condition))
+        mask = b.lane_mask()
+        with b.when(b.cmp("icmp ne", mask, b.i32(0))):
+            body(name, b.bin("sub", b.splat(address), b.const("i64", origin)))
+    b.set_guard(outer_guard)
+
+
+def _generic_load(b: WarpBuilder, address: Value, bits: int, n: int) -> list[Value]:
+    ty = f"i{bits}"
+    slots = [b.alloca(f"<32 x {ty}>") for _ in range(n)]
+    for s in slots:
+        b.store(Value("zeroinitializer", ty, LANES), s)
+
+    def body(space: str, inner: Value) -> None:
+        lanes = b.lanes_of(b.lane_mask())
+        for s, v in zip(slots, load(b, space, inner, bits, n), strict=True):
+            b.store(b.select(lanes, b.splat(v), b.load(ty, s, LANES)), s)
+
+    _generic(b, address, body)
+    return [b.load(ty, s, LANES) for s in slots]
+
+
+def param_load(b: WarpBuilder, address: Value, bits: int, n: int) -> list[Value]:
+    """Kernel parameters: the constant bank, neither counted nor checked beyond the declared size."""
+    pointer = b.define(f"inttoptr {address.typed} to ptr", "ptr")
+    return [b.define(f"load i{bits}, ptr {b.gep(pointer, k * bits // 8).ir}, align {bits // 8}", f"i{bits}") for k in range(n)]

@@ -1,0 +1,154 @@
+"""Byte offsets of everything the generated code and Python share at run time.
+
+Four records, all plain memory owned by NumPy buffers: LAUNCH (one per launch), WORKER (one per worker thread, with the CTA it
+executes now), WARP (one per warp of that CTA) and MEMO (one per memory access in the code and worker: the last pattern of
+lane addresses it saw, and what that pattern costs).
+"""
+
+from __future__ import annotations
+
+# Generic address windows. Global addresses are host addresses, far below.
+SHARED_WINDOW = 1 << 60
+LOCAL_WINDOW = 2 << 60
+FUNCTION_WINDOW = 3 << 60
+WINDOW_SHIFT = 60
+
+STACK_ENTRIES = 128
+
+
+class Launch:
+    NCTAID = 0  # 3 x i32
+    NTID = 12  # 3 x i32
+    SMEM_BYTES = 24  # i32
+    NWARPS = 28  # i32
+    PARAMS = 32  # ptr
+    ALLOCS = 40  # ptr to ALLOC records, sorted by address
+    N_ALLOCS = 48  # i64
+    WARP_STRIDE = 56  # i64
+    LOCAL_STRIDE = 64  # i64: bytes of local memory per lane
+    N_CTAS = 72  # i64
+    CTA_ORDER = 80  # ptr to i64 permutation, or null
+    WARP_ORDER = 88  # ptr to i32 permutation, or null
+    MAX_ITERATIONS = 96  # i64
+    GRIDID = 104  # i64
+    STOP = 112  # i32: set by a worker that failed, read by the others
+    SHADOW_DELTA = 120  # i64: shadow byte address = data address + delta
+    SMEM_DYNAMIC = 128  # i32
+    HOST_CALL = 136  # ptr: i32 (worker, warp, kind, lane, a, b)
+    N_SLOTS = 144  # i64
+    SYMBOLS = 152  # ptr to i64 addresses of module variables
+    SIZE = 256
+
+
+class Alloc:
+    LO = 0  # i64
+    HI = 8  # i64
+    SLOT = 16  # i64: counter slot
+    FLAGS = 24  # i64: 1 = read only, 2 = constant bank
+    SIZE = 32
+    READ_ONLY = 1
+    CONSTANT = 2
+
+
+class Worker:
+    CTAID = 0  # 3 x i32
+    LINEAR = 16  # i64
+    SMEM = 24  # ptr
+    LAUNCH = 32  # ptr
+    BLOCKS = 40  # ptr to (i64 executions, i64 active lanes) per basic block
+    MEMOS = 48  # ptr
+    COUNTS = 56  # ptr to SITE counters
+    WARPS = 64  # ptr
+    ITERATIONS = 72  # i64: back edges left
+    SMEM_SHADOW = 80  # ptr
+    LOCAL_SHADOW_DELTA = 88  # i64
+    RACE = 96  # ptr: shared-memory race shadow, or null
+    EPOCH = 104  # i32: barrier interval of this CTA
+    CTAS_DONE = 112  # i64
+    ERR_KIND = 120  # i32
+    ERR_SITE = 124  # i32
+    ERR_LANE = 128  # i32
+    ERR_WARP = 132  # i32
+    ERR_ADDR = 136  # i64
+    ERR_AUX = 144  # i64
+    ERR_AUX2 = 152  # i64
+    BARRIERS = 160  # i64: barrier instructions executed by warps
+    ADDRS = 192  # 32 x i64 scratch for the slow path
+    DATA = 448  # 4 x 32 x i64 scratch for data
+    BAR_ACC = 1472  # 16 x {i32 arrived threads, i32 popc, i32 and, i32 or}
+    BAR_RESULT = 1728  # 16 x {i32 popc, i32 and, i32 or, i32 pad}
+    SIZE = 2048
+
+
+class Warp:
+    RESUME = 0
+    MASK = 4
+    EXITED = 8
+    SP = 12
+    RPC = 16
+    INDEX = 20
+    ENTRY_MASK = 24
+    STATUS = 28  # 0 ready, 1 waits at a barrier, 2 done
+    BAR_ID = 32
+    BAR_THREADS = 36
+    LOCAL = 40  # ptr
+    PENDING = 48  # i32: cp.async groups committed
+    SYNC = 52  # i32: warp-level synchronisations executed, for the race detector
+    TID = 64  # 3 x 32 x i32
+    STACK = 448  # STACK_ENTRIES x {i32 mask, i32 block, i32 rpc, i32 pad}
+    REGISTERS = 448 + 16 * STACK_ENTRIES
+
+
+class Memo:
+    """One remembered pattern. REL are byte offsets from the first active lane; inactive lanes hold 0."""
+
+    REL = 0  # 32 x i64
+    MASK = 256  # i32
+    CLASS = 260  # i32: 0 scattered, 1 contiguous, 2 all lanes at one address
+    LOW = 264  # i64: required value of base & key mask; -1 = nothing remembered
+    BASE_MIN = 272  # i64: smallest base for which every byte stays inside the allocation
+    BASE_MAX = 280  # i64: largest such base
+    HITS = 288  # i64: executions since the pattern was learnt
+    COST = 296  # i64: sectors or wavefronts of one execution
+    IDEAL = 304  # i64: the least a request of this width can cost
+    BYTES = 312  # i64: distinct bytes of one execution
+    LANE_BYTES = 320  # i64: bytes that the active lanes ask for, repeats included
+    COUNTS = 328  # ptr to the SITE record to flush into
+    REL32 = 384  # 32 x i32: REL again, for 32-bit addresses
+    SIZE = 512
+
+
+class Site:
+    """Accumulated counts of one access site and one allocation slot, all i64."""
+
+    REQUESTS = 0
+    COST = 8
+    IDEAL = 16
+    BYTES = 24
+    LANE_BYTES = 32
+    SIZE = 40
+
+
+# Error kinds written by generated code.
+ERRORS = {
+    1: "out_of_bounds",
+    2: "misaligned",
+    3: "read_only",
+    4: "uninitialized",
+    5: "hung",
+    6: "divergent_barrier",
+    7: "bad_mask",
+    8: "trap",
+    9: "race",
+    10: "deadlock",
+    11: "window",
+    12: "assert",
+    13: "bad_shuffle",
+    14: "host",
+    15: "call",
+    16: "span",
+}
+ERROR_KIND = {name: kind for kind, name in ERRORS.items()}
+
+# Return codes of the warp function.
+DONE, BARRIER, YIELD, FAILED = 0, 1, 2, -1

@@ -1,0 +1,113 @@
+"""An error record written by generated code -> the typed exception with names and places."""
+
+from __future__ import annotations
+
+from rawflash.emu import errors
+from rawflash.emu.lower.kernel import Lowered
+from rawflash.emu.lower.layout import ERRORS, Worker
+from rawflash.emu.machine.arena import Arena
+from rawflash.emu.machine.arguments import Bound
+from rawflash.emu.machine.records import Bytes, Geometry, get
+
+KINDS: dict[str, type[errors.KernelFault]] = {
+    "out_of_bounds": errors.OutOfBounds,
+    "span": errors.OutOfBounds,
+    "misaligned": errors.Misaligned,
+    "read_only": errors.ReadOnlyWrite,
+    "uninitialized": errors.UninitializedRead,
+    "hung": errors.Deadlock,
+    "deadlock": errors.Deadlock,
+    "divergent_barrier": errors.DivergentBarrier,
+    "bad_mask": errors.BadMask,
+    "bad_shuffle": errors.BadMask,
+    "trap": errors.Trap,
+    "assert": errors.DeviceAssert,
+    "race": errors.RaceHazard,
+    "window": errors.OutOfBounds,
+    "host": errors.Trap,
+    "call": errors.Trap,
+}
+
+
+def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: Arena, bound: Bound, note: str) -> errors.KernelFault:
+    """The exception for a worker that failed. ``text``: lines of the PTX; ``note``: what the host call left behind."""
+    kind = ERRORS.get(get(record, Worker.ERR_KIND, "i"), "trap")
+    site_index = get(record, Worker.ERR_SITE, "i")
+    lane = get(record, Worker.ERR_LANE, "i") & 31
+    warp = get(record, Worker.ERR_WARP, "i")
+    address = get(record, Worker.ERR_ADDR, "Q")
+    aux = get(record, Worker.ERR_AUX, "q")
+    ctaid = tuple(get(record, Worker.CTAID + 4 * k, "i") for k in range(3))
+    site = lowered.sites[site_index] if 0 <= site_index < len(lowered.sites) else None
+    thread = min(32 * warp + lane, g.threads - 1)
+    tid = (thread % g.cta[0], thread // g.cta[0] % g.cta[1], thread // (g.cta[0] * g.cta[1]))
+    scheduler = site is None
+    instruction = site.instruction if site is not None else None
+    is_memory = kind in ("out_of_bounds", "span", "misaligned", "read_only", "uninitialized", "race")
+    cls = KINDS[kind]
+    space = site.space if site is not None and is_memory else None
+    detail = _detail(kind, aux, note, address if is_memory else 0, site.write if site else False, arena, bound, space)
+    if kind == "out_of_bounds" and space == "global" and address < 4096:
+        cls = errors.NullPointer
+    loc = instruction.loc if instruction is not None else None
+    line = instruction.line if instruction is not None else 0
+    return cls(
+        detail,
+        kernel=lowered.name,
+        ptx_line=line,
+        ptx_text=text[line - 1] if 0 < line <= len(text) else "",
+        file=loc.file if loc is not None else None,
+        cu_line=loc.line if loc is not None else None,
+        ctaid=ctaid,  # type: ignore[arg-type]
+        tid=None if scheduler else tid,
+        space=space,
+        address=address if is_memory else None,
+        size=site.size if site is not None and is_memory else None,
+    )
+
+
+def _detail(kind: str, aux: int, note: str, address: int, write: bool, arena: Arena, bound: Bound, space: str | None) -> str:
+    if kind in ("assert", "host"):
+        return note
+    if kind == "hung":
+        return "a loop went on beyond EmuParams.max_loop_iterations"
+    if kind == "deadlock":
+        return "every warp that has not finished waits at a barrier that the others will never reach"
+    if kind == "divergent_barrier":
+        return f"lanes {_lanes(aux)} of the warp are elsewhere"
+    if kind == "bad_mask":
+        return "this lane executes the instruction but its bit is not in the mask" if aux == 1 else "the mask names this lane, which does not execute the instruction"
+    if kind == "bad_shuffle":
+        return "the source lane does not execute the shuffle, so its value is undefined"
+    if kind == "call":
+        return "a call through a pointer that is no function of the expected signature"
+    if kind == "span":
+        return "the lanes of one warp address several allocations at once"
+    if kind == "out_of_bounds" and space == "global":
+        return ("write " if write else "read ") + _nearest(address, arena, bound)
+    if kind == "race":
+        return note
+    return "write" if write and kind == "out_of_bounds" else ""
+
+
+def _lanes(bits: int) -> str:
+    numbers = [str(n) for n in range(32) if bits >> n & 1]
+    return ", ".join(numbers[:8]) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+
+
+def _nearest(address: int, arena: Arena, bound: Bound) -> str:
+    """Where an address lies relative to the closest allocation."""
+    best = None
+    for a in arena.live():
+        distance = a.lo - address if address < a.lo else address - a.hi if address >= a.hi else 0
+        if best is None or distance < best[0]:
+            best = (distance, a)
+    if best is None or best[0] > 1 << 20:
+        return "outside every allocation"
+    a = best[1]
+    index, name = bound.pointers.get(a.lo, (-1, ""))
+    whose = f"argument {index} '{name}'" if index >= 0 else "an allocation"
+    size = a.hi - a.lo
+    if address < a.lo:
+        return f"{a.lo - address} bytes before {whose} ({size} bytes)"
+    return f"at byte {address - a.lo} of {whose} ({size} bytes)"

@@ -1,0 +1,150 @@
+"""The memory records that generated code reads and writes: one launch, its workers, their warps (offsets in lower/layout.py)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawflash.emu.lower.kernel import Lowered
+from rawflash.emu.lower.layout import Alloc, Launch, Memo, Site, Warp, Worker
+
+SLACK = 4096  # bytes around memory that a wide load of a partly active warp may touch
+Bytes = NDArray[np.uint8]
+Dim3 = tuple[int, int, int]
+
+
+def aligned(n_bytes: int, alignment: int = 64, fill: int = 0) -> Bytes:
+    """A NumPy buffer at a multiple of ``alignment``."""
+    raw = np.full(n_bytes + alignment, fill, np.uint8) if fill else np.zeros(n_bytes + alignment, np.uint8)
+    offset = -raw.ctypes.data % alignment
+    return raw[offset : offset + n_bytes]
+
+
+def put(record: Bytes, offset: int, fmt: str, *values: int) -> None:
+    struct.pack_into("<" + fmt, record, offset, *values)
+
+
+def get(record: Bytes, offset: int, fmt: str) -> int:
+    return int(struct.unpack_from("<" + fmt, record, offset)[0])
+
+
+@dataclass
+class Geometry:
+    """Sizes of one launch."""
+
+    grid: Dim3
+    cta: Dim3
+    shared_bytes: int
+    dynamic_bytes: int
+    n_slots: int
+
+    @property
+    def threads(self) -> int:
+        return self.cta[0] * self.cta[1] * self.cta[2]
+
+    @property
+    def n_warps(self) -> int:
+        return -(-self.threads // 32)
+
+    @property
+    def n_ctas(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+@dataclass
+class WorkerMemory:
+    """All buffers of one worker thread."""
+
+    record: Bytes
+    memos: Bytes
+    counts: NDArray[np.int64]  # [site, slot, 5]
+    blocks: NDArray[np.int64]  # [basic block, 2]
+    keep: list[Any] = field(default_factory=list)
+
+
+def launch_record(g: Geometry, warp_bytes: int, local_stride: int, params: int, allocs: Bytes, n_allocs: int, shadow_delta: int) -> Bytes:
+    """The LAUNCH record, without order tables and host call."""
+    r = aligned(Launch.SIZE)
+    put(r, Launch.NCTAID, "3I", *g.grid)
+    put(r, Launch.NTID, "3I", *g.cta)
+    put(r, Launch.SMEM_BYTES, "i", g.shared_bytes)
+    put(r, Launch.SMEM_DYNAMIC, "i", g.dynamic_bytes)
+    put(r, Launch.NWARPS, "i", g.n_warps)
+    put(r, Launch.PARAMS, "Q", params)
+    put(r, Launch.ALLOCS, "Q", allocs.ctypes.data)
+    put(r, Launch.N_ALLOCS, "q", n_allocs)
+    put(r, Launch.WARP_STRIDE, "q", warp_bytes)
+    put(r, Launch.LOCAL_STRIDE, "q", local_stride)
+    put(r, Launch.N_CTAS, "q", g.n_ctas)
+    put(r, Launch.SHADOW_DELTA, "q", shadow_delta)
+    put(r, Launch.N_SLOTS, "q", g.n_slots)
+    return r
+
+
+def alloc_table(rows: list[tuple[int, int, int, int]]) -> Bytes:
+    """Rows (lo, hi, slot, flags) in address order as ALLOC records."""
+    table = aligned(max(1, len(rows)) * Alloc.SIZE)
+    view = table.view(np.int64).reshape(-1, Alloc.SIZE // 8)
+    for n, row in enumerate(rows):
+        view[n] = row
+    return table
+
+
+def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: int, race: bool) -> WorkerMemory:
+    """Buffers of one worker, its warps included."""
+    record = aligned(Worker.SIZE)
+    n_sites = max(1, len(lowered.sites))
+    memos = aligned(n_sites * Memo.SIZE)
+    memos.view(np.int64).reshape(n_sites, -1)[:, Memo.LOW // 8] = -1
+    counts = np.zeros((n_sites, g.n_slots, Site.SIZE // 8), np.int64)
+    blocks = np.zeros((len(lowered.blocks), 2), np.int64)
+    smem = aligned(2 * (g.shared_bytes + SLACK), 256)
+    half = g.shared_bytes + SLACK
+    w = WorkerMemory(record, memos, counts, blocks, [smem])
+    warps = aligned(g.n_warps * lowered.warp_bytes)
+    w.keep.append(warps)
+    locals_per_warp = local_stride * 32
+    local = aligned(2 * (g.n_warps * locals_per_warp + SLACK), 256)
+    w.keep.append(local)
+    ids = np.arange(g.n_warps * 32)
+    x, y = ids % g.cta[0], ids // g.cta[0] % g.cta[1]
+    z = ids // (g.cta[0] * g.cta[1])
+    tids = np.stack([x, y, z]).astype(np.int32).reshape(3, g.n_warps, 32)
+    for n in range(g.n_warps):
+        warp = warps[n * lowered.warp_bytes : (n + 1) * lowered.warp_bytes]
+        active = min(32, g.threads - 32 * n)
+        put(warp, Warp.INDEX, "i", n)
+        put(warp, Warp.ENTRY_MASK, "I", (1 << active) - 1)
+        put(warp, Warp.LOCAL, "Q", local.ctypes.data + n * locals_per_warp)
+        warp[Warp.TID : Warp.TID + 384].view(np.int32)[:] = tids[:, n].ravel()
+    put(record, Worker.SMEM, "Q", smem.ctypes.data)
+    put(record, Worker.SMEM_SHADOW, "Q", smem.ctypes.data + half)
+    put(record, Worker.LAUNCH, "Q", launch.ctypes.data)
+    put(record, Worker.BLOCKS, "Q", blocks.ctypes.data)
+    put(record, Worker.MEMOS, "Q", memos.ctypes.data)
+    put(record, Worker.COUNTS, "Q", counts.ctypes.data)
+    put(record, Worker.WARPS, "Q", warps.ctypes.data)
+    put(record, Worker.LOCAL_SHADOW_DELTA, "q", g.n_warps * locals_per_warp + SLACK)
+    if race:
+        table = aligned(max(1, g.shared_bytes) * 16, 64)
+        w.keep.append(table)
+        put(record, Worker.RACE, "Q", table.ctypes.data)
+    return w
+
+
+def flush_memos(w: WorkerMemory) -> None:
+    """Add what every site's current pattern has counted since it was learnt."""
+    m = w.memos.view(np.int64).reshape(-1, Memo.SIZE // 8)
+    hits = m[:, Memo.HITS // 8]
+    base = w.counts.ctypes.data
+    flat = w.counts.reshape(-1, Site.SIZE // 8)
+    for site in np.nonzero(hits)[0]:
+        row = (int(m[site, Memo.COUNTS // 8]) - base) // Site.SIZE
+        costs = m[site, [Memo.COST // 8, Memo.IDEAL // 8, Memo.BYTES // 8, Memo.LANE_BYTES // 8]]
+        flat[row, 0] += hits[site]
+        flat[row, 1:] += hits[site] * costs
+        m[site, Memo.HITS // 8] = 0

@@ -1,0 +1,148 @@
+"""The counters of one launch (or several, added up), by argument, by space, by opcode and by source line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+
+
+@dataclass
+class SpaceTraffic:
+    """One state space. Bytes are distinct bytes per warp request: lanes that read one address move it once.
+
+    ``lane_bytes`` counts every lane's access. ``cost`` is sectors of 32 bytes (global, local, const) or wavefronts (shared),
+    ``ideal`` the least that requests of this width need.
+    """
+
+    read_bytes: int = 0
+    write_bytes: int = 0
+    read_requests: int = 0
+    write_requests: int = 0
+    read_cost: int = 0
+    write_cost: int = 0
+    read_ideal: int = 0
+    write_ideal: int = 0
+    read_lane_bytes: int = 0
+    write_lane_bytes: int = 0
+
+    @property
+    def requests(self) -> int:
+        return self.read_requests + self.write_requests
+
+    @property
+    def sectors(self) -> int:
+        """32-byte sectors (global, local, const)."""
+        return self.read_cost + self.write_cost
+
+    @property
+    def wavefronts(self) -> int:
+        """Passes over the banks (shared)."""
+        return self.read_cost + self.write_cost
+
+    @property
+    def bank_conflicts(self) -> int:
+        """Wavefronts beyond the ideal (shared)."""
+        return self.wavefronts - self.read_ideal - self.write_ideal
+
+    def add(self, other: SpaceTraffic) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+
+
+@dataclass
+class ArgumentTraffic:
+    """Global memory traffic through one pointer argument, in bytes, 32-byte sectors and warp requests."""
+
+    index: int
+    name: str
+    read_bytes: int = 0
+    write_bytes: int = 0
+    read_sectors: int = 0
+    write_sectors: int = 0
+    read_requests: int = 0
+    write_requests: int = 0
+
+
+@dataclass
+class LineCounts:
+    """Counts of one line of the source."""
+
+    opcodes: Counter[str] = field(default_factory=Counter)
+    global_: SpaceTraffic = field(default_factory=SpaceTraffic)
+    shared: SpaceTraffic = field(default_factory=SpaceTraffic)
+    local: SpaceTraffic = field(default_factory=SpaceTraffic)
+    const: SpaceTraffic = field(default_factory=SpaceTraffic)
+
+
+def opcode_class(spelling: str) -> str:
+    """The opcode of a spelling: ``fma`` of ``fma.rn.ftz.f32``."""
+    return spelling.split(".", 1)[0]
+
+
+@dataclass
+class LaunchReport:
+    """Everything counted in one launch. ``opcodes`` are thread-instructions: executions times active lanes."""
+
+    kernel: str
+    arguments: list[ArgumentTraffic] = field(default_factory=list)
+    global_: SpaceTraffic = field(default_factory=SpaceTraffic)
+    shared: SpaceTraffic = field(default_factory=SpaceTraffic)
+    local: SpaceTraffic = field(default_factory=SpaceTraffic)
+    const: SpaceTraffic = field(default_factory=SpaceTraffic)
+    opcodes: Counter[str] = field(default_factory=Counter)
+    warp_opcodes: Counter[str] = field(default_factory=Counter)
+    barriers: int = 0
+    ctas: int = 0
+    warps: int = 0
+    lines: dict[tuple[str, int], LineCounts] = field(default_factory=dict)
+    output: str = ""  # what printf wrote
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def thread_instructions(self) -> int:
+        return sum(self.opcodes.values())
+
+    @property
+    def warp_instructions(self) -> int:
+        """Issue slots: instructions executed by warps, however many lanes were active."""
+        return sum(self.warp_opcodes.values())
+
+    @property
+    def lane_efficiency(self) -> float:
+        """Mean fraction of the 32 lanes that were active; NaN if nothing was executed."""
+        issued = self.warp_instructions
+        return self.thread_instructions / (32 * issued) if issued else float("nan")
+
+    def count(self, name: str, *modifiers: str) -> int:
+        """Thread-instructions of an opcode, those that carry all ``modifiers``: ``count("fma", "f32")``."""
+        return _count(self.opcodes, name, modifiers)
+
+    def warp_count(self, name: str, *modifiers: str) -> int:
+        """Warp-instructions (issue slots) of an opcode."""
+        return _count(self.warp_opcodes, name, modifiers)
+
+    def __add__(self, other: LaunchReport) -> LaunchReport:
+        out = LaunchReport(self.kernel if self.kernel == other.kernel else f"{self.kernel}+{other.kernel}")
+        for part in (self, other):
+            out.arguments += part.arguments
+            for space in ("global_", "shared", "local", "const"):
+                getattr(out, space).add(getattr(part, space))
+            out.opcodes.update(part.opcodes)
+            out.warp_opcodes.update(part.warp_opcodes)
+            out.barriers += part.barriers
+            out.ctas += part.ctas
+            out.warps += part.warps
+            out.output += part.output
+            out.warnings += part.warnings
+            for key, line in part.lines.items():
+                target = out.lines.setdefault(key, LineCounts())
+                target.opcodes.update(line.opcodes)
+                for space in ("global_", "shared", "local", "const"):
+                    getattr(target, space).add(getattr(line, space))
+        return out
+
+
+def _count(opcodes: Counter[str], name: str, modifiers: Iterable[str]) -> int:
+    wanted = set(modifiers)
+    return sum(n for spelling, n in opcodes.items() if opcode_class(spelling) == name and wanted <= set(spelling.split(".")[1:]))
