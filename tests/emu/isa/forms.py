@@ -31,8 +31,8 @@ class Form:
     """``spelling`` as PTX writes it; types of results and operands; what the results must be.
 
     The oracle takes the operands' bits as unsigned Python integers and returns the result's bits (a tuple for several), or
-    None where PTX leaves the result open. ``text`` replaces the default ``spelling d, a, b, c;``. ``accept`` replaces
-    equality: it takes the bits that came and the bits (or whatever the oracle returned) that should have.
+    None where PTX leaves the result open. ``text`` replaces the default ``spelling d, a, b, c, e;``; several results are d0,
+    d1, ... ``accept`` replaces equality: it takes the bits that came and whatever the oracle returned.
     """
 
     spelling: str
@@ -73,7 +73,7 @@ def _body(index: int, form: Form) -> str:
             stored = f"%y{i}"
         stores.append(f"    st.global.b{width(kind)} [%at+{8 * THREADS * i}], {stored};")
     names["d"] = names["d0"]
-    text = form.text or f"{form.spelling} {', '.join(names[k] for k in ['d0', *'abcd'[: len(form.operands)]])};"
+    text = form.text or f"{form.spelling} {', '.join(names[k] for k in ['d0', *'abce'[: len(form.operands)]])};"
     step = len(form.results) * 8 * THREADS
     return "\n".join(["  {", *lines, "    " + text.format(**names), *stores, f"    add.s64 %at, %at, {step};", "  }"])
 

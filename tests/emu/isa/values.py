@@ -80,8 +80,8 @@ def _moderate(kind: str, rows: NDArray, rng: np.random.Generator) -> NDArray:
         f = FORMATS[kind]
         spread = min(4, (1 << f.exp_bits) // 4)
         offsets = rng.integers(-spread << f.man_bits, spread << f.man_bits, rows.shape)
-        signs = rng.integers(0, 2, rows.shape) * f.sign_bit
-        found = (f.one + offsets).astype(np.uint64) | signs.astype(np.uint64)
+        signs = rng.integers(0, 2, rows.shape, dtype=np.uint64) * np.uint64(f.sign_bit)
+        found = (f.one + offsets).astype(np.uint64) | signs
         return found << np.uint64(13) if kind == "tf32" else found
     small = rng.integers(-100, 100, rows.shape)
     return small.astype(np.uint64) & np.uint64((1 << WIDTH[kind]) - 1)
