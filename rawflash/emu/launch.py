@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rawflash.emu import jit
+from rawflash.emu.cfg.uniformity import CtaShape
 from rawflash.emu.lower.kernel import Lowered, lower_kernel
 from rawflash.emu.lower.layout import Alloc, Launch
 from rawflash.emu.lower.runtime import SIGNATURES, runtime_module
@@ -56,7 +57,7 @@ def runtime_library(params: EmuParams) -> jit.Library:
         return _runtime
 
 
-def compile_kernel(module: Module, name: str, params: EmuParams, full_warps: bool) -> Compiled:
+def compile_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) -> Compiled:
     """Lower and compile one entry, or fetch it from the disk cache."""
     global _counter
     runtime = runtime_library(params)
@@ -64,14 +65,14 @@ def compile_kernel(module: Module, name: str, params: EmuParams, full_warps: boo
 
     def build() -> tuple[Lowered, bytes]:
         start = time.perf_counter()
-        lowered = lower_kernel(module, name, params, full_warps)
+        lowered = lower_kernel(module, name, params, shape)
         seconds["lower"] = time.perf_counter() - start
         image = jit.optimise_and_emit(lowered.ir, params.opt_level)
         seconds["llvm"] = time.perf_counter() - start - seconds["lower"]
         lowered.ir = ""
         return lowered, image
 
-    lowered, image = jit.cached((module.text, name, params.codegen_key(), full_warps), build, params.disk_cache)
+    lowered, image = jit.cached((module.text, name, params.codegen_key(), shape), build, params.disk_cache)
     with _runtime_lock:
         _counter += 1
         label = f"kernel_{_counter}"
@@ -145,7 +146,7 @@ class _Run:
         self._orders()
         n_workers = max(1, min(params.worker_count(), self.geometry.n_ctas))
         self.workers: list[WorkerMemory] = [
-            worker_memory(self.lowered, self.geometry, self.record, stride, params.racecheck) for _ in range(n_workers)
+            worker_memory(self.lowered, self.geometry, self.record, stride, params.racecheck, params.count) for _ in range(n_workers)
         ]
         self._next = 0
         self._lock = threading.Lock()

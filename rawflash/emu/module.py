@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawflash.emu import nvrtc
+from rawflash.emu.cfg.uniformity import CtaShape
 from rawflash.emu.errors import EmuError, ResourceLimit
 from rawflash.emu.launch import Compiled, compile_kernel, launch
 from rawflash.emu.lower.symbols import size_of
@@ -188,7 +189,7 @@ class RawKernel:
 
     def _set(self, module: RawModule, function: Function) -> None:
         self._module, self._function = module, function
-        self._compiled: dict[bool, Compiled] = {}
+        self._compiled: dict[CtaShape, Compiled] = {}
         self._opted_in = 0
         self._lock = threading.RLock()
         self.last_report: LaunchReport | None = None
@@ -201,19 +202,20 @@ class RawKernel:
     def module(self) -> RawModule:
         return self._module
 
-    def compile(self, full_warps: bool = True) -> Compiled:
-        """Machine code of this kernel for CTAs of whole warps, or for any CTA."""
+    def compile(self, block: int | Sequence[int] = 32) -> Compiled:
+        """Machine code of this kernel for CTAs of the shape that ``block`` has; done at the first launch otherwise."""
+        shape = CtaShape.of(_dims(block))
         with self._lock:
-            if full_warps not in self._compiled:
-                self._compiled[full_warps] = compile_kernel(self._module.tree, self.name, self._module.params, full_warps)
-            return self._compiled[full_warps]
+            if shape not in self._compiled:
+                self._compiled[shape] = compile_kernel(self._module.tree, self.name, self._module.params, shape)
+            return self._compiled[shape]
 
     def __call__(self, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Any], *, shared_mem: int = 0) -> LaunchReport:
         """Run the grid. Raises LaunchRefused before, KernelFault during the launch."""
         g, cta = _dims(grid), _dims(block)
         limits = limits_of(self._module.arch)
         check_geometry(self.name, g, cta, limits, self._declared_threads(cta))
-        compiled = self.compile(cta[0] * cta[1] * cta[2] % 32 == 0)
+        compiled = self.compile(cta)
         static = compiled.lowered.symbols.static_shared
         check_shared(self.name, static, shared_mem, self._opted_in, limits)
         threads = cta[0] * cta[1] * cta[2]

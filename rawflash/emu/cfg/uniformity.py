@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from rawflash.emu.cfg.blocks import Block
 from rawflash.emu.cfg.defuse import defs, uses
 from rawflash.emu.cfg.dominance import immediate_post_dominators, region
+from rawflash.emu.cfg.lanes import LaneKnowledge, lane_knowledge
 from rawflash.emu.cfg.liveness import block_use_def
 from rawflash.emu.isa.registry import lookup
 from rawflash.emu.ptx.tree import Address, Imm, Instruction, Symbol, Vector
@@ -33,16 +34,30 @@ class Facts:
     divergent: set[int] = field(default_factory=set)
     partial: set[int] = field(default_factory=set)
     constants: dict[str, Imm] = field(default_factory=dict)
+    lanes: LaneKnowledge = field(default_factory=lambda: LaneKnowledge(False, {}))
 
 def _loads_one_value(i: Instruction) -> bool:
     """A load from one address gives one value, unless the memory is private to the lane or may be."""
     return any(space in i.mods for space in ("global", "shared", "const", "param", "shared::cta"))
 
-def analyse(blocks: list[Block], full_warps: bool, private_symbols: set[str]) -> Facts:
+@dataclass(frozen=True)
+class CtaShape:
+    """What the generated code may rely on: every warp has 32 threads; tid.x = 32 w + lane within every warp."""
+
+    full_warps: bool
+    rows: bool
+
+    @classmethod
+    def of(cls, cta: tuple[int, int, int]) -> CtaShape:
+        return cls(cta[0] * cta[1] * cta[2] % 32 == 0, cta[0] % 32 == 0 or cta[1] * cta[2] == 1)
+
+
+def analyse(blocks: list[Block], shape: CtaShape, private_symbols: set[str]) -> Facts:
     """``private_symbols``: names of .local and call-parameter variables, whose contents differ between lanes."""
     facts = Facts(immediate_post_dominators(blocks))
     facts.local = _block_local(blocks)
     facts.constants = _constants(blocks)
+    facts.lanes = lane_knowledge(blocks, shape.rows, facts.constants)
     varying: set[str] = set()
     while True:
         before = (len(varying), len(facts.divergent_branches))
@@ -54,7 +69,7 @@ def analyse(blocks: list[Block], full_warps: bool, private_symbols: set[str]) ->
                 if not targets or all(t in varying for t in targets):
                     continue
                 split = b.index in facts.divergent
-                if _is_varying(i, varying, private_symbols):
+                if _is_varying(i, varying, private_symbols, facts.lanes):
                     varying.update(targets)
                 else:
                     varying.update(t for t in targets if split and t not in facts.local)
@@ -63,11 +78,19 @@ def analyse(blocks: list[Block], full_warps: bool, private_symbols: set[str]) ->
     every = {name for b in blocks for i in b.instructions for name in defs(i)}
     every |= {name for b in blocks if b.instruction is not None for name in defs(b.instruction)}
     facts.uniform = every - varying
-    facts.partial = set(range(len(blocks))) if not full_warps else _partial(blocks, facts)
+    facts.partial = set(range(len(blocks))) if not shape.full_warps else _partial(blocks, facts)
     return facts
 
-def _is_varying(i: Instruction, varying: set[str], private_symbols: set[str]) -> bool:
+def _varies_with_lane(name: str, lanes: LaneKnowledge) -> bool:
+    if lanes.rows and name in ("%tid.y", "%tid.z"):
+        return False
+    return name.startswith(VARYING_SPECIAL)
+
+
+def _is_varying(i: Instruction, varying: set[str], private_symbols: set[str], lanes: LaneKnowledge) -> bool:
     form, _ = lookup(i)
+    if lanes.same_for_all_lanes(i):
+        return False
     if form.varying:
         return True
     if i.opcode in ("ld", "ldu"):
@@ -77,7 +100,7 @@ def _is_varying(i: Instruction, varying: set[str], private_symbols: set[str]) ->
             return True
         if "param" in i.mods and not isinstance(base, Symbol):
             return True
-    if any(u in varying or u.startswith(VARYING_SPECIAL) for u in uses(i)):
+    if any(u in varying or _varies_with_lane(u, lanes) for u in uses(i)):
         return True
     return any(isinstance(o, Symbol) and o.name in private_symbols for o in i.operands) and i.opcode == "ld"
 
@@ -86,9 +109,10 @@ def _divergence(blocks: list[Block], facts: Facts, varying: set[str]) -> None:
         if b.index in facts.divergent_branches or len(set(b.successors)) < 2:
             continue
         if b.kind == "branch":
-            splits = b.guard in varying or (b.guard or "").startswith(VARYING_SPECIAL)
+            splits = b.guard in varying
         else:
-            splits = b.kind == "brx" and any(u in varying for u in uses(b.instruction)) if b.instruction else False
+            index = uses(b.instruction) if b.kind == "brx" and b.instruction is not None else []
+            splits = any(u in varying or _varies_with_lane(u, facts.lanes) for u in index)
         if splits:
             facts.divergent_branches.add(b.index)
             facts.divergent |= region(blocks, b.index, facts.reconvergence[b.index])

@@ -49,10 +49,18 @@ def check(b: WarpBuilder, code: Value | None) -> None:
     b.label(ok)
 
 
+def address_key(space: str, size: int, count: bool) -> int:
+    """The low address bits on which the cost of an access, or its being aligned, depends."""
+    if not count:
+        return size - 1
+    return GLOBAL_KEY if space in ("global", "const") else max(size - 1, 3)
+
+
 def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool) -> Touched:
     """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector."""
     if space == "local":
         address = _local_address(b, address, size, write)
+    key = address_key(space, size, b.params.count)
     site = b.new_site(space, write, size)
     memo = b.gep("%memos", site * Memo.SIZE)
     mask = b.lane_mask()
@@ -64,7 +72,6 @@ def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool) ->
     else:
         base = b.extract(address, b.first_lane(mask))
     base64 = b.resize(base, "i64")
-    key = (GLOBAL_KEY if space in ("global", "const") else max(size - 1, 3)) if b.params.count else size - 1
     tests = []
     if not uniform:
         rel = b.bin("sub", address, b.splat(base))
@@ -86,30 +93,21 @@ def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool) ->
     b.label(learn)
     wide = b.splat(b.resize(address, "i64"))
     b.store(wide, b.gep("%w", Worker.ADDRS), align=64)
-    code = call(
-        b, "rf_learn", Value("%w", "ptr"), memo, mask, b.i32(site), b.i32(size), b.i32(SPACES[space]), b.i32(int(write)),
-        _limit(b, space), b.i64(key), b.i32(int(b.params.count)),
-    )  # fmt: skip
+    code = call(b, "rf_learn", Value("%w", "ptr"), memo, mask)
     b.branch(b.cmp("icmp eq", code, b.i32(0)), data, b.fail_label, likely=True)  # type: ignore[arg-type]
     b.label(data)
     if b.params.count:
         b.increment(b.gep(memo, Memo.HITS), 1)
-    pointer = b.gep(_bias(b, space), base64)
+    pointer = _pointer(b, space, base64)
     if b.params.racecheck and space in ("shared", "global"):
         _race(b, space, memo, base64, site, size, write)
     return Touched(pointer, base64, memo, site, mask, uniform)
 
 
-def _limit(b: WarpBuilder, space: str) -> Value:
-    if space == "shared":
-        return b.resize(b.load("i32", b.gep("%l", Launch.SMEM_BYTES)), "i64")
-    if space == "local":
-        return b.bin("mul", b.load("i64", b.gep("%l", Launch.LOCAL_STRIDE)), b.i64(32))
-    return b.i64(0)
-
-
-def _bias(b: WarpBuilder, space: str) -> Value:
-    return Value({"shared": "%smem", "local": "%local"}.get(space, "null"), "ptr")
+def _pointer(b: WarpBuilder, space: str, base: Value) -> Value:
+    """Where a space-relative address lies in host memory."""
+    window = {"shared": "%smem", "local": "%local"}.get(space)
+    return b.gep(window, base) if window else b.define(f"inttoptr i64 {base.ir} to ptr", "ptr")
 
 
 def _local_address(b: WarpBuilder, address: Value, size: int, write: bool) -> Value:
@@ -138,20 +136,23 @@ def _shadow(b: WarpBuilder, space: str, t: Touched) -> Value:
     return b.gep(t.pointer, Value(delta, "i64"))
 
 
-def _check_initialised(b: WarpBuilder, space: str, t: Touched, loaded: list[Value], size: int) -> None:
-    """Poison is all ones; a value with a 16-bit piece of all ones is looked up in the shadow, anything else is fine."""
-    suspicious: Value | None = None
+def _suspicious(b: WarpBuilder, loaded: list[Value]) -> Value:
+    """i1: some 16-bit piece (or byte) holds the poison, all ones. Only then is the shadow worth a look."""
+    out: Value | None = None
     for v in loaded:
         bits = int(v.ty[1:])
         piece = min(bits, 16)
         count = max(v.lanes, 1) * bits // piece
         pieces = v if piece == bits else b.define(f"bitcast {v.typed} to <{count} x i{piece}>", f"i{piece}", count)
-        ones = b.cmp("icmp eq", pieces, b.const(f"i{piece}", -1))
-        found = b.reduce_any(ones)
-        suspicious = found if suspicious is None else b.bin("or", suspicious, found)
-    assert suspicious is not None
+        found = b.reduce_any(b.cmp("icmp eq", pieces, b.const(f"i{piece}", -1)))
+        out = found if out is None else b.bin("or", out, found)
+    assert out is not None
+    return out
+
+
+def _check_initialised(b: WarpBuilder, space: str, t: Touched, suspicious: Value) -> None:
     with b.when(suspicious, likely=False):
-        check(b, call(b, "rf_init_check", Value("%w", "ptr"), t.memo, b.i32(t.site), _shadow(b, space, t), b.i32(size), t.base))
+        check(b, call(b, "rf_init_check", Value("%w", "ptr"), t.memo, _shadow(b, space, t), t.base))
 
 
 def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile: bool = False) -> list[Value]:
@@ -166,7 +167,7 @@ def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile
     if t.uniform:
         scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
         if checked:
-            _check_initialised(b, space, t, scalars, size)
+            _check_initialised(b, space, t, _suspicious(b, scalars))
         return scalars
     wide, same, scattered, done = (b.new_label(x) for x in ("wide", "same", "scattered", "loaded"))
     kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
@@ -174,30 +175,28 @@ def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile
     incoming: list[tuple[str, list[Value]]] = []
     b.label(wide)
     block = b.define(f"{keyword} <{LANES * n} x {ty}>, ptr {t.pointer.ir}, align {bits // 8}", ty, LANES * n)
-    if checked:
-        _check_initialised(b, space, t, [block], size)
     columns = [block] if n == 1 else [b.shuffle(block, None, [lane * n + c for lane in range(LANES)]) for c in range(n)]
-    incoming.append((b.current, columns))
+    incoming.append((b.current, [*columns, _suspicious(b, [block])] if checked else columns))
     b.jump(done)
     b.label(same)
     scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
-    if checked:
-        _check_initialised(b, space, t, scalars, size)
-    incoming.append((b.current, [b.splat(s) for s in scalars]))
+    columns = [b.splat(s) for s in scalars]
+    incoming.append((b.current, [*columns, _suspicious(b, scalars)] if checked else columns))
     b.jump(done)
     b.label(scattered)
     data = b.gep("%w", Worker.DATA)
     call(b, f"rf_gather_{bits}x{n}", t.pointer, t.memo, data)
-    gathered = [b.load(ty, b.gep(data, c * LANES * bits // 8), LANES, align=min(64, LANES * bits // 8)) for c in range(n)]
-    if checked:
-        _check_initialised(b, space, t, gathered, size)
-    incoming.append((b.current, gathered))
+    columns = [b.load(ty, b.gep(data, c * LANES * bits // 8), LANES, align=min(64, LANES * bits // 8)) for c in range(n)]
+    incoming.append((b.current, [*columns, _suspicious(b, columns)] if checked else columns))
     b.jump(done)
     b.label(done)
-    return [
-        b.define(f"phi <32 x {ty}> " + ", ".join(f"[ {values[c].ir}, %{origin} ]" for origin, values in incoming), ty, LANES)
-        for c in range(n)
+    merged = [
+        b.define(f"phi {incoming[0][1][c].full} " + ", ".join(f"[ {v[c].ir}, %{origin} ]" for origin, v in incoming), v0.ty, v0.lanes)
+        for c, v0 in enumerate(incoming[0][1])
     ]
+    if checked:
+        _check_initialised(b, space, t, merged.pop())
+    return merged
 
 
 def store(b: WarpBuilder, space: str, address: Value, values: list[Value], bits: int, volatile: bool = False) -> None:

@@ -148,6 +148,8 @@ class WarpBuilder(IRWriter):
     def write_register(self, name: str, value: Value) -> None:
         """Store a value of the register's own element type, keeping lanes that do not take part."""
         uniform = self.is_uniform(name)
+        if uniform and value.lanes and self.facts.lanes.same_for_all_lanes(self.instruction):
+            value = self.extract(value, 0)
         if uniform and value.lanes:
             raise AssertionError(f"internal error: '{self.instruction.spelling}' gave a vector for the uniform register {name}")
         keep_old = self._guard is not None or (self.divergent and name not in self.facts.local)
@@ -307,6 +309,8 @@ class WarpBuilder(IRWriter):
         base, _, axis = name[1:].partition(".")
         n = AXES.get(axis, 0)
         if base == "tid":
+            if n and self.facts.lanes.rows:
+                return self.load("i32", self.gep("%warp", Warp.TID + 128 * n))
             return self.load("i32", self.gep("%warp", Warp.TID + 128 * n), LANES)
         if base in ("ntid", "nctaid"):
             return self.load("i32", self.gep("%l", (Launch.NTID if base == "ntid" else Launch.NCTAID) + 4 * n))

@@ -13,7 +13,7 @@ from rawflash.emu.cfg.blocks import Block, build_blocks
 from rawflash.emu.cfg.dominance import EXIT
 from rawflash.emu.cfg.inline import inline_calls
 from rawflash.emu.cfg.liveness import live_in
-from rawflash.emu.cfg.uniformity import Facts, analyse
+from rawflash.emu.cfg.uniformity import CtaShape, Facts, analyse
 from rawflash.emu.isa import load_all
 from rawflash.emu.isa.registry import lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
@@ -44,14 +44,14 @@ class Lowered:
     uses_host: bool = False
 
 
-def lower_kernel(module: Module, name: str, params: EmuParams, full_warps: bool) -> Lowered:
-    """Lower the entry ``name``. ``full_warps``: every warp of the CTA has 32 threads."""
+def lower_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) -> Lowered:
+    """Lower the entry ``name`` for CTAs of a shape."""
     load_all()
     kernel: Function = inline_calls(module, name)
     assert kernel.body is not None
     symbols = layout_symbols(module, kernel)
     blocks = build_blocks(kernel.body, name)
-    facts = analyse(blocks, full_warps, symbols.private)
+    facts = analyse(blocks, shape, symbols.private)
     return _KernelLowering(kernel, blocks, facts, symbols, params).run()
 
 

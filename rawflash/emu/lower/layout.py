@@ -114,6 +114,13 @@ class Memo:
     BYTES = 312  # i64: distinct bytes of one execution
     LANE_BYTES = 320  # i64: bytes that the active lanes ask for, repeats included
     COUNTS = 328  # ptr to the SITE record to flush into
+    # what never changes, written once per worker
+    SITE = 336  # i32
+    WIDTH = 340  # i32: bytes per lane
+    SPACE = 344  # i32
+    WRITE = 348  # i32
+    KEY = 352  # i64: address bits that the cost depends on
+    COUNTED = 360  # i32: work out sectors or wavefronts
     REL32 = 384  # 32 x i32: REL again, for 32-bit addresses
     SIZE = 512
 

@@ -109,10 +109,18 @@ def _bounds(b: IRWriter, lo: Value, span_end: Value, site: Value, first: Value) 
 
 
 def _learn(b: IRWriter) -> None:
-    """i32 rf_learn(w, memo, mask, site, size, space, write, limit): work out one pattern, remember it. 0 or an error kind.
-
-    ``limit``: bytes of the shared window, or of all lanes' local memory. Addresses are in WORKER.ADDRS.
-    """
+    """i32 rf_learn(w, memo, mask): work out one pattern, remember it. 0 or an error kind. Addresses are in WORKER.ADDRS."""
+    fields = {"site": Memo.SITE, "size": Memo.WIDTH, "space": Memo.SPACE, "write": Memo.WRITE, "count": Memo.COUNTED}
+    for name, offset in fields.items():
+        b.raw(f"%{name}.at = getelementptr i8, ptr %memo, i64 {offset}")
+        b.raw(f"%{name} = load i32, ptr %{name}.at")
+    b.raw(f"%key.at = getelementptr i8, ptr %memo, i64 {Memo.KEY}")
+    b.raw("%key = load i64, ptr %key.at")
+    launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
+    shared_bytes = b.resize(b.load("i32", b.gep(launch, Launch.SMEM_BYTES)), "i64")
+    local_bytes = b.bin("mul", b.load("i64", b.gep(launch, Launch.LOCAL_STRIDE)), b.i64(32))
+    window = b.select(b.cmp("icmp eq", Value("%space", "i32"), b.i32(SHARED)), shared_bytes, local_bytes)
+    b.raw(f"%limit = add i64 {window.ir}, 0")
     mask, site, size = Value("%mask", "i32"), Value("%site", "i32"), Value("%size", "i32")
     size64 = b.resize(size, "i64")
     b.raw("call void @rf_flush(ptr %memo)")
@@ -331,16 +339,17 @@ def _blame_window(b: IRWriter) -> None:
 
 
 def _init_check(b: IRWriter) -> None:
-    """i32 rf_init_check(w, memo, site, shadow of the first active lane, size): the exact check behind a suspicious value."""
+    """i32 rf_init_check(w, memo, shadow of the first active lane, its address): the exact check behind a suspicious value."""
     mask = b.load("i32", b.gep("%memo", Memo.MASK))
+    site, size = b.load("i32", b.gep("%memo", Memo.SITE)), b.load("i32", b.gep("%memo", Memo.WIDTH))
     with b.loop(32) as lane:
         bit = b.bin("and", b.bin("lshr", mask, lane), b.i32(1))
         with b.when(b.cmp("icmp ne", bit, b.i32(0))):
             rel = b.load("i64", b.gep("%memo", b.bin("add", b.bin("mul", b.resize(lane, "i64"), b.i64(8)), b.i64(Memo.REL))))
-            with b.loop(Value("%size", "i32")) as byte:
+            with b.loop(size) as byte:
                 shadow = b.load("i8", b.gep("%shadow", b.bin("add", rel, b.resize(byte, "i64"))))
                 with b.when(b.cmp("icmp eq", shadow, b.const("i8", 0))):
-                    fail(b, "uninitialized", Value("%site", "i32"), lane, b.bin("add", Value("%base", "i64"), rel))
+                    fail(b, "uninitialized", site, lane, b.bin("add", Value("%base", "i64"), rel))
                     b.label(b.new_label("dead"))
     b.raw("ret i32 0")
 
@@ -395,11 +404,11 @@ def _mark(b: IRWriter) -> None:
     b.raw("ret void")
 
 
-LEARN_PARAMS = "ptr %w, ptr %memo, i32 %mask, i32 %site, i32 %size, i32 %space, i32 %write, i64 %limit, i64 %key, i32 %count"
+LEARN_PARAMS = "ptr %w, ptr %memo, i32 %mask"
 SIGNATURES = {
-    "rf_learn": ("i32", "ptr, ptr, i32, i32, i32, i32, i32, i64, i64, i32"),
+    "rf_learn": ("i32", "ptr, ptr, i32"),
     "rf_flush": ("void", "ptr"),
-    "rf_init_check": ("i32", "ptr, ptr, i32, ptr, i32, i64"),
+    "rf_init_check": ("i32", "ptr, ptr, ptr, i64"),
     "rf_mark": ("void", "ptr, ptr, i32"),
 } | {f"rf_{kind}_{bits}x{n}": ("void", "ptr, ptr, ptr") for kind in ("gather", "scatter") for bits, n in WIDTHS}
 
@@ -417,7 +426,7 @@ def runtime_module() -> str:
         function_text("rf_blame", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site", _blame, declarations, cold),
         function_text("rf_blame_window", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i64 %limit", _blame_window, declarations, cold),
         function_text("rf_learn", "i32", LEARN_PARAMS, _learn, declarations, cold),
-        function_text("rf_init_check", "i32", "ptr %w, ptr %memo, i32 %site, ptr %shadow, i32 %size, i64 %base", _init_check, declarations, cold),
+        function_text("rf_init_check", "i32", "ptr %w, ptr %memo, ptr %shadow, i64 %base", _init_check, declarations, cold),
         function_text("rf_mark", "void", "ptr %shadow, ptr %memo, i32 %size", _mark, declarations, cold),
     ]
     for bits, n in WIDTHS:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawflash.emu.lower.access import SPACES, address_key
 from rawflash.emu.lower.kernel import Lowered
 from rawflash.emu.lower.layout import Alloc, Launch, Memo, Site, Warp, Worker
 
@@ -94,12 +95,12 @@ def alloc_table(rows: list[tuple[int, int, int, int]]) -> Bytes:
     return table
 
 
-def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: int, race: bool) -> WorkerMemory:
+def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: int, race: bool, count: bool) -> WorkerMemory:
     """Buffers of one worker, its warps included."""
     record = aligned(Worker.SIZE)
     n_sites = max(1, len(lowered.sites))
     memos = aligned(n_sites * Memo.SIZE)
-    memos.view(np.int64).reshape(n_sites, -1)[:, Memo.LOW // 8] = -1
+    _describe_sites(memos, lowered, count)
     counts = np.zeros((n_sites, g.n_slots, Site.SIZE // 8), np.int64)
     blocks = np.zeros((len(lowered.blocks), 2), np.int64)
     smem = aligned(2 * (g.shared_bytes + SLACK), 256)
@@ -134,6 +135,19 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
         w.keep.append(table)
         put(record, Worker.RACE, "Q", table.ctypes.data)
     return w
+
+
+def _describe_sites(memos: Bytes, lowered: Lowered, count: bool) -> None:
+    """Nothing is remembered yet; what each site is never changes."""
+    wide = memos.view(np.int64).reshape(-1, Memo.SIZE // 8)
+    narrow = memos.view(np.int32).reshape(-1, Memo.SIZE // 4)
+    wide[:, Memo.LOW // 8] = -1
+    for site in lowered.sites:
+        row = narrow[site.index]
+        row[Memo.SITE // 4], row[Memo.WIDTH // 4] = site.index, site.size
+        row[Memo.SPACE // 4], row[Memo.WRITE // 4] = SPACES.get(site.space, 0), site.write
+        row[Memo.COUNTED // 4] = count
+        wide[site.index, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0
 
 
 def flush_memos(w: WorkerMemory) -> None:
