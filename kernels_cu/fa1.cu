@@ -1,0 +1,148 @@
+// (1) FlashAttention, forward: K/V tiles outer, Q tiles inner; every step leaves a normalised O, with m and l, in HBM.
+//
+// (2) Changed since online: keys and queries come in tiles that SMEM holds, so a key tile is read from HBM once and serves all queries,
+//     and a query tile serves Bc keys per pass. K and V fall from N passes to one; in exchange Q, O, m and l make Tc passes.
+//
+// (3) Math (Algorithm 1 of arXiv 2205.14135). For each key tile j, for each query tile i that sees a key of it (or j = 0):
+//       S     = softmax_scale Q_i K_j^T               (hidden keys: -inf)
+//       m~    = rowmax S,   P = exp(S - m~),   l~ = rowsum P
+//       m'    = max(m, m~)
+//       l'    = exp(m - m') l + exp(m~ - m') l~
+//       O     = (l exp(m - m') O + exp(m~ - m') P V_j) / l'
+//       m, l  = m', l'
+//     LSE = m + ln l after the last tile. At j = 0, O, l and m are 0, 0 and -inf without being read.
+//
+// (4) Who owns what: CTA = (b, h), blockIdx.x = b*H + h, with 4 Br threads; it loops over all tiles. A warp owns 8 rows of the query
+//     tile, a lane the columns L, L + 32, ... of S and O, and m and l of row L % 8 (picture in rf_patch.cuh).
+//
+// (5) HBM bytes (w bytes per element; rows(i) = rows of query tile i; v(i) = key tiles it meets: those that its last row sees, at
+//     least 1; Tc without a mask):
+//       Q   read  = B*H*d*w * sum(v(i)*rows(i) for i in range(Tr))            without a mask: B*H*Tc*N*d*w
+//       K   read  = B*H*d*w * min(Bc*v(Tr - 1), Nkv)                          without a mask: B*H*Nkv*d*w
+//       V   read  = B*H*d*w * min(Bc*v(Tr - 1), Nkv)
+//       O   read  = B*H*d*w * sum((v(i) - 1)*rows(i) for i in range(Tr))      without a mask: B*H*(Tc - 1)*N*d*w
+//       O   write = B*H*d*w * sum(v(i)*rows(i) for i in range(Tr))            without a mask: B*H*Tc*N*d*w
+//       m   read  = B*H*4 * sum((v(i) - 1)*rows(i) for i in range(Tr))
+//       m   write = B*H*4 * sum(v(i)*rows(i) for i in range(Tr))
+//       l   read  = B*H*4 * sum((v(i) - 1)*rows(i) for i in range(Tr))
+//       l   write = B*H*4 * sum(v(i)*rows(i) for i in range(Tr))
+//       LSE write = B*H*N*4
+//     Q, K, V and O together, N = Nkv, fp16, no mask: 2*B*H*N*d*(3*Tc + 1), the figure behind Figure 2 (middle) of the paper.
+//
+// (6) SMEM bytes (Bp = Bc rounded up to 32), all float: Q, K transposed, V, P:
+//       fa1 smem  = 4 * (Br*d + d*(Bp + 2) + Bc*d + Br*Bp)
+//
+// (7) Numerics: fp32 from SMEM on, but O is rounded to the storage type Tc times on its way through HBM. A row that sees no key, or
+//     only scores of -inf: O = 0, LSE = -inf. NaN in a visible key or in the query: NaN in that row's O and LSE. What a hidden
+//     key or value holds reaches nothing.
+//
+// (8) Needs: d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous tensors.
+#include "rf_products.cuh"
+
+using T = rf::RF_DTYPE;
+constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
+constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
+static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
+
+constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * d, P_FLOATS = Br * rf::padded<Bc>;
+static_assert(4 * (Q_FLOATS + K_FLOATS + V_FLOATS + P_FLOATS) == RF_FA1_SMEM, "the launch plan states another amount of shared memory");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+fa1(const T* __restrict__ Q,  // [B, H, N, d]
+    const T* __restrict__ K,  // [B, Hkv, Nkv, d]
+    const T* __restrict__ V,  // [B, Hkv, Nkv, d]
+    T* O,                     // [B, H, N, d]
+    float* __restrict__ LSE,  // [B, H, N]
+    float* m_hbm,             // [B, H, N]
+    float* l_hbm,             // [B, H, N]
+    const int H, const int Hkv, const int N, const int Nkv, const float softmax_scale)
+{
+    // -- where am I --------------------------------------------------------------------------------------------------------
+    const unsigned bh = blockIdx.x;                                      // b*H + h
+    const int lane = rf::lane_index(), patch = rf::warp_index() * ROWS;  // this warp's first row in a tile
+    const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+
+    // -- SMEM --------------------------------------------------------------------------------------------------------------
+    extern __shared__ __align__(16) float smem[];
+    float* const Q_smem = smem;               // [Br][d]
+    float* const K_smem = Q_smem + Q_FLOATS;  // [d][Bp + 2], transposed
+    float* const V_smem = K_smem + K_FLOATS;  // [Bc][d]
+    float* const P_smem = V_smem + V_FLOATS;  // [Br][Bp]
+
+    const int all_keys = rf::visible_end<CAUSAL>(N - 1, N, Nkv);  // that any row sees
+    for (int key0 = 0; key0 < all_keys; key0 += Bc) {
+        // -- K_j, V_j: HBM -> SMEM -----------------------------------------------------------------------------------------
+        __syncthreads();  // so that no warp still reads K_{j-1} and V_{j-1}
+        rf::load_tile_transposed<Bc, d, THREADS>(K_smem, K + (kv_row + key0) * d, min(Bc, Nkv - key0));
+        rf::load_tile<Bc, d, THREADS>(V_smem, V + (kv_row + key0) * d, min(Bc, Nkv - key0));
+
+        for (int i0 = 0; i0 < N; i0 += Br) {
+            const int keys = rf::visible_end<CAUSAL>(min(i0 + Br, N) - 1, N, Nkv);  // that the last row of the tile sees
+            if (key0 > 0 && key0 >= keys) continue;                                 // no row of the tile sees a key of this one
+
+            // -- Q_i: HBM -> SMEM ------------------------------------------------------------------------------------------
+            __syncthreads();  // so that no warp still reads Q_{i-1}
+            rf::load_tile<Br, d, THREADS>(Q_smem, Q + (q_row + i0) * d, min(Br, N - i0));
+            __syncthreads();  // so that every warp sees the whole Q_i, K_j and V_j
+
+            const int row0 = i0 + patch;
+            if (row0 >= N) continue;  // this warp has no row
+            const rf::Visible<CAUSAL> visible(row0, key0, Bc, N, Nkv);
+            const size_t my_row = q_row + row0 + lane;  // whose m and l this lane carries through HBM
+            const bool has_row = lane < ROWS && row0 + lane < N;
+
+            // -- S = softmax_scale Q_i K_j^T -------------------------------------------------------------------------------
+            float S[ROWS][rf::slots<Bc>];
+            rf::product_QK<d, Bc>(S, Q_smem + patch * d, K_smem);
+            rf::scale_and_hide(S, softmax_scale, visible);
+
+            // -- m~ = rowmax S, P = exp(S - m~), l~ = rowsum P -------------------------------------------------------------
+            const float m_tile = rf::reduce_patch(S, rf::Max{});
+            const float m_tile_safe = rf::finite_or_zero(m_tile);
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const float m_row = rf::from_lane(m_tile_safe, r);
+#pragma unroll
+                for (int c = 0; c < rf::slots<Bc>; ++c) S[r][c] = rf::exp_fast(S[r][c] - m_row);
+            }
+            const float l_tile = rf::reduce_patch(S, rf::Sum{});
+
+            // -- m, l: HBM -> registers ------------------------------------------------------------------------------------
+            float m = rf::negative_infinity(), l = 0.0f;
+            if (key0 > 0 && has_row) m = m_hbm[my_row], l = l_hbm[my_row];
+
+            // -- m' = max(m, m~), l' = exp(m - m') l + exp(m~ - m') l~ -----------------------------------------------------
+            const float m_new = fmaxf(m, m_tile);
+            const float m_safe = rf::finite_or_zero(m_new);
+            const float alpha = rf::exp_fast(m - m_safe), beta = rf::exp_fast(m_tile - m_safe);
+            l = __fmul_rn(l, alpha);                        // [rescale]
+            const float l_new = l + __fmul_rn(l_tile, beta);  // [rescale]
+            if (has_row) m_hbm[my_row] = m_new, l_hbm[my_row] = l_new;  // registers -> HBM
+
+            // -- O = (l exp(m - m') O + exp(m~ - m') P V_j) / l' -----------------------------------------------------------
+            float O_reg[ROWS][rf::slots<d>] = {};
+            rf::store_P(P_smem + patch * rf::padded<Bc>, S);
+            __syncwarp();  // so that every lane sees the P of the warp's rows
+            rf::add_product_PV<d, Bc>(O_reg, P_smem + patch * rf::padded<Bc>, V_smem, visible);
+            const float inverse_l = rf::inverse_or_zero(l_new);
+            const float old_weight = l * inverse_l, new_weight = beta * inverse_l;
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const float old_weight_row = rf::from_lane(old_weight, r), new_weight_row = rf::from_lane(new_weight, r);
+                if (row0 + r >= N) continue;
+                T* const O_row = O + (q_row + row0 + r) * d;
+                float O_old[rf::slots<d>] = {};
+                if (key0 > 0) rf::load_row(O_old, O_row, d);  // HBM -> registers
+#pragma unroll
+                for (int c = 0; c < rf::slots<d>; ++c) {
+                    O_old[c] = __fmul_rn(O_old[c], old_weight_row);        // [rescale]
+                    O_reg[r][c] = __fmul_rn(O_reg[r][c], new_weight_row);  // [rescale]
+                    O_reg[r][c] += O_old[c];
+                }
+                rf::store_row(O_row, O_reg[r], d);  // registers -> HBM
+            }
+            if (key0 + Bc >= keys && has_row) LSE[my_row] = rf::log_sum_exp(m_new, l_new);  // the tile's last step
+        }
+    }
+}

@@ -1,0 +1,55 @@
+// Names of places in a CTA, and sums and maxima over the 32 lanes of a warp.
+#pragma once
+
+namespace rf {
+
+constexpr int LANES = 32;
+constexpr unsigned ALL_LANES = 0xffffffffu;
+
+__device__ __forceinline__ int lane_index() { return threadIdx.x % LANES; }
+
+/// Number of this warp in a one-dimensional CTA. The shuffle tells the compiler that it is one value for the whole warp.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / LANES, 0); }
+
+__host__ __device__ constexpr int ceil_div(int a, int b) { return (a - 1) / b + 1; }  // a >= 1: cannot overflow
+__host__ __device__ constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
+
+struct Max {
+    __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+struct Sum {
+    __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
+};
+
+/// op over the 32 values of x, in every lane.
+template <class Op>
+__device__ __forceinline__ float warp_reduce(float x, Op op) {
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) x = op(x, __shfl_xor_sync(ALL_LANES, x, step));
+    return x;
+}
+
+/// ROWS reductions at once: lane L gets op over all lanes of x[L % ROWS]. Destroys x.
+///
+/// Lanes that differ in bit `half` share the rows between them, each sending the half that it does not keep: 7 + 2 shuffles
+/// for 8 rows, where one reduction per row would take 40.
+template <int ROWS, class Op>
+__device__ __forceinline__ float reduce_rows(float (&x)[ROWS], Op op) {
+    static_assert(ROWS > 0 && LANES % ROWS == 0, "ROWS is a power of two of at most 32");
+#pragma unroll
+    for (int half = ROWS / 2; half > 0; half /= 2) {
+        const bool upper = lane_index() & half;
+#pragma unroll
+        for (int r = 0; r < half; ++r) {
+            const float kept = upper ? x[r + half] : x[r];
+            const float sent = upper ? x[r] : x[r + half];
+            x[r] = op(kept, __shfl_xor_sync(ALL_LANES, sent, half));
+        }
+    }
+    float y = x[0];
+#pragma unroll
+    for (int step = ROWS; step < LANES; step *= 2) y = op(y, __shfl_xor_sync(ALL_LANES, y, step));
+    return y;
+}
+
+}  // namespace rf

@@ -1,0 +1,97 @@
+"""Closed-form HBM bytes of every variant, per tensor: what the papers count (no cache), exact for ragged sizes, masks and GQA.
+
+Each function returns {tensor: (bytes read, bytes written)}. The emulator counts the same integers. The formulas are also the
+fifth paragraph of each kernel's header, in the same letters; a test evaluates those and compares. GQA shares keys and values
+between query heads, yet every query head reads them for itself, so Hkv appears in no formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rawflash.errors import UsageError
+from rawflash.problem import Problem
+from rawflash.tiling import Tiling, softmax_warps
+
+__all__ = ["HBM", "TensorIO", "hbm_bytes", "total_bytes"]
+
+TensorIO = dict[str, tuple[int, int]]
+_F32 = 4
+
+
+def hbm_bytes(variant: str, problem: Problem, tiling: Tiling) -> TensorIO:
+    """Bytes that `variant` reads and writes of each tensor. Raises UsageError for a variant without a model."""
+    if variant not in HBM:
+        raise UsageError(f"there is no IO model of {variant!r}; the known ones are {', '.join(HBM)}")
+    return {} if problem.needs_no_launch else HBM[variant](problem, tiling)
+
+
+def total_bytes(io: TensorIO) -> int:
+    """Reads and writes of all tensors together."""
+    return sum(read + write for read, write in io.values())
+
+
+def _naive(p: Problem, t: Tiling) -> TensorIO:
+    """Scores, softmax, output: Q read per key tile, K and V per query tile; S (float) and P make the trip. No tile is skipped."""
+    heads, w = p.B * p.H, p.itemsize
+    pairs, S_reads = p.N * p.Nkv, 1 if softmax_warps(p) else 3
+    return {
+        "Q": (heads * t.Tc(p) * p.N * p.d * w, 0),
+        "K": (heads * t.Tr(p) * p.Nkv * p.d * w, 0),
+        "V": (heads * t.Tr(p) * p.Nkv * p.d * w, 0),
+        "O": (0, heads * p.N * p.d * w),
+        "LSE": (0, heads * p.N * _F32),
+        "S": (heads * pairs * _F32 * S_reads, heads * pairs * _F32),
+        "P": (heads * pairs * w, heads * pairs * w),
+    }
+
+
+def _online(p: Problem, t: Tiling) -> TensorIO:
+    """Every row reads every key and value that it sees."""
+    heads, w = p.B * p.H, p.itemsize
+    streamed = heads * p.visible_pairs() * p.d * w
+    return {
+        "Q": (heads * p.N * p.d * w, 0),
+        "K": (streamed, 0),
+        "V": (streamed, 0),
+        "O": (0, heads * p.N * p.d * w),
+        "LSE": (0, heads * p.N * _F32),
+    }
+
+
+def _fa1(p: Problem, t: Tiling) -> TensorIO:
+    """K and V once; Q, O, m, l of a query tile once per key tile it meets (at least one, which initialises O, m, l unread)."""
+    heads, w = p.B * p.H, p.itemsize
+    met = np.maximum(1, t.key_tiles(p))
+    rows_written = int((met * t.rows(p)).sum())
+    rows_read = rows_written - p.N
+    keys = min(p.Nkv, int(met.max()) * t.Bc)
+    row, statistic = heads * p.d * w, heads * _F32
+    return {
+        "Q": (rows_written * row, 0),
+        "K": (keys * row, 0),
+        "V": (keys * row, 0),
+        "O": (rows_read * row, rows_written * row),
+        "LSE": (0, p.N * statistic),
+        "m": (rows_read * statistic, rows_written * statistic),
+        "l": (rows_read * statistic, rows_written * statistic),
+    }
+
+
+def _fa2(p: Problem, t: Tiling) -> TensorIO:
+    """Q and O once; K and V once per query tile, as far as its last row sees."""
+    heads, w = p.B * p.H, p.itemsize
+    keys = int(np.minimum(t.key_tiles(p) * t.Bc, p.Nkv).sum())
+    row = heads * p.d * w
+    return {
+        "Q": (p.N * row, 0),
+        "K": (keys * row, 0),
+        "V": (keys * row, 0),
+        "O": (0, p.N * row),
+        "LSE": (0, heads * p.N * _F32),
+    }
+
+
+HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {"naive": _naive, "online": _online, "fa1": _fa1, "fa2": _fa2}

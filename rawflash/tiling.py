@@ -1,0 +1,77 @@
+"""Tile sizes, how many tiles there are, and which of them a mask leaves.
+
+    Br, Bc    rows of a query tile, keys of a key tile          Tr = ceil(N / Br), Tc = ceil(Nkv / Bc)
+
+Visible keys are a prefix of the keys that does not shrink from row to row (problem.visible_keys), so a query tile meets the
+key tiles 0 .. n-1, where the last of them holds the last key that the tile's last row sees.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawflash.errors import UsageError
+from rawflash.problem import Problem
+
+__all__ = ["SOFTMAX_SMEM_BYTES", "Tiling", "ceil_div", "softmax_warps"]
+
+# What a CTA may use of SMEM without asking, on every GPU (CUDA programming guide): rows of scores are kept within it.
+SOFTMAX_SMEM_BYTES = 48 * 1024
+_MOST_SOFTMAX_WARPS = 4
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Smallest integer >= a / b."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Rows of a query tile and keys of a key tile. Any sizes >= 1: what a variant can run is for the variant to say."""
+
+    Br: int
+    Bc: int
+
+    def __post_init__(self) -> None:
+        for name in ("Br", "Bc"):
+            value = getattr(self, name)
+            try:
+                size = 0 if isinstance(value, bool) else operator.index(value)
+            except TypeError:
+                size = 0
+            if size < 1:
+                raise UsageError(f"tiling.{name}={value!r} is not the side of a tile: give an integer of at least 1, such as 64")
+            object.__setattr__(self, name, size)
+
+    @property
+    def Bp(self) -> int:
+        """Bc rounded up to whole warps of columns: the width of a tile of scores in SMEM."""
+        return ceil_div(self.Bc, 32) * 32
+
+    def Tr(self, problem: Problem) -> int:
+        """Number of query tiles of one head."""
+        return ceil_div(problem.N, self.Br)
+
+    def Tc(self, problem: Problem) -> int:
+        """Number of key tiles of one head."""
+        return ceil_div(problem.Nkv, self.Bc)
+
+    def rows(self, problem: Problem) -> NDArray[np.int64]:
+        """[Tr] rows of each query tile: Br, less in a ragged last one."""
+        first = np.arange(self.Tr(problem), dtype=np.int64) * self.Br
+        return np.minimum(self.Br, problem.N - first)
+
+    def key_tiles(self, problem: Problem) -> NDArray[np.int64]:
+        """[Tr] number of key tiles that the last row of each query tile sees: Tc without a mask, 0 where it sees no key."""
+        last = np.minimum(np.arange(1, self.Tr(problem) + 1, dtype=np.int64) * self.Br, problem.N) - 1
+        return -(-problem.visible_keys()[last] // self.Bc)
+
+
+def softmax_warps(problem: Problem) -> int:
+    """Warps per CTA of naive's softmax kernel, one row of scores in SMEM each; 0 when not even one row fits."""
+    row_bytes = 4 * max(1, problem.Nkv)
+    return min(_MOST_SOFTMAX_WARPS, SOFTMAX_SMEM_BYTES // row_bytes)

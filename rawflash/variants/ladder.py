@@ -1,0 +1,52 @@
+"""LADDER: every variant, in the order in which one climbs."""
+
+from __future__ import annotations
+
+from rawflash.variants import limits, plans
+from rawflash.variants.base import Variant
+
+__all__ = ["LADDER"]
+
+_ANY = (limits.head_dim, limits.lengths, limits.bf16_needs_sm80)
+_TILED = (limits.tile_sides, *_ANY)
+
+_RUNGS = (
+    Variant(
+        name="naive",
+        file="naive.cu",
+        title="Three kernels; the N x Nkv matrices S and P go through HBM",
+        changed="First rung: tiled, coalesced products, so that what it loses is due to S and P alone",
+        entry_points=("naive_scores", "naive_softmax", "naive_output"),
+        make_plan=plans.naive_plan,
+        rules=_TILED,
+    ),
+    Variant(
+        name="online",
+        file="online.cu",
+        title="Each query row streams K and V through the online softmax",
+        changed="Fused: S and P never reach HBM; but no tile is shared, so every row reads all of K and V",
+        entry_points=("online",),
+        make_plan=plans.online_plan,
+        rules=_ANY,
+    ),
+    Variant(
+        name="fa1",
+        file="fa1.cu",
+        title="K/V tiles outer, Q tiles inner; O, m, l go through HBM, O normalised after every tile",
+        changed="Tiles in SMEM: K and V are read once; Q, O, m and l make Tc passes",
+        entry_points=("fa1",),
+        make_plan=plans.fa1_plan,
+        rules=_TILED,
+    ),
+    Variant(
+        name="fa2",
+        file="fa2.cu",
+        title="A query tile per CTA; O unnormalised in registers, one division at the end, LSE kept",
+        changed="Loops swapped: Q and O move once and m and l not at all; K and V are read once per query tile",
+        entry_points=("fa2",),
+        make_plan=plans.fa2_plan,
+        rules=_TILED,
+    ),
+)
+
+LADDER: dict[str, Variant] = {variant.name: variant for variant in _RUNGS}

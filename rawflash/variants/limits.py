@@ -1,0 +1,42 @@
+"""Rules that variants share: each looks at one property and answers None or one sentence that names it and the way out."""
+
+from __future__ import annotations
+
+from rawflash.problem import Problem
+from rawflash.roofline import Gpu
+from rawflash.tiling import Tiling
+
+__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "tile_sides"]
+
+_MOST_D = 256
+_MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
+
+
+def head_dim(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """d: a multiple of 8 up to 256."""
+    if problem.d % 8 == 0 and problem.d <= _MOST_D:
+        return None
+    return f"d={problem.d} is not supported: d must be a multiple of 8 between 8 and {_MOST_D}"
+
+
+def tile_sides(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """Br, Bc: multiples of 16 between 16 and 128."""
+    for name, side in (("Br", tiling.Br), ("Bc", tiling.Bc)):
+        if side % 16 or not 16 <= side <= 128:
+            return f"{name}={side} is not supported: block_size must be a multiple of 16 between 16 and 128"
+    return None
+
+
+def bf16_needs_sm80(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """The bf16 conversions are instructions of compute capability 8.0."""
+    if problem.dtype != "bf16" or int(gpu.arch) >= 80:
+        return None
+    return f"dtype=bf16 needs compute capability 8.0, {gpu.name} has {int(gpu.arch) / 10:.1f}: take fp16 or fp32"
+
+
+def lengths(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """N and Nkv: below 2^30."""
+    for name, length in (("N", problem.N), ("Nkv", problem.Nkv)):
+        if length >= _MOST_LENGTH:
+            return f"{name}={length} is not supported: a head may have fewer than {_MOST_LENGTH} rows and keys"
+    return None

@@ -1,0 +1,114 @@
+"""One launch plan per variant: macros, buffers, and launches with their grids, shared memory and arguments.
+
+Shared-memory sizes are stated here once: the plan passes them to the compiler as macros, and each .cu asserts that the sum of
+its tiles is that number, so a disagreement does not compile. The grid is one-dimensional, because only grid.x exceeds 65535.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rawflash.problem import Problem
+from rawflash.tiling import Tiling, ceil_div, softmax_warps
+from rawflash.variants.base import Launch, Plan
+
+__all__ = ["fa1_plan", "fa2_plan", "naive_plan", "online_plan"]
+
+_LANES = 32
+_ROWS = 8  # query rows of one warp (rf_patch.cuh)
+_ONLINE_WARPS = 8
+_F32 = np.dtype(np.float32)
+
+
+def _defines(p: Problem, **more: str | int) -> dict[str, str | int]:
+    return {"RF_DTYPE": p.dtype, "RF_CAUSAL": p.causal, "RF_D": p.d, **more}
+
+
+def _outputs(p: Problem) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
+    return {"O": (p.shape_q, p.numpy_dtype), "LSE": (p.shape_lse, _F32)}
+
+
+def _sizes(*values: int) -> tuple[np.int32, ...]:
+    return tuple(np.int32(value) for value in values)
+
+
+def _patch_threads(t: Tiling) -> tuple[int, int, int]:
+    """One warp per 8 rows of a query tile."""
+    return (t.Br // _ROWS * _LANES, 1, 1)
+
+
+def _scores_smem(p: Problem, t: Tiling) -> int:
+    """Q [Br][d], K transposed [d][Bp + 2]."""
+    return 4 * (t.Br * p.d + p.d * (t.Bp + 2))
+
+
+def _output_smem(p: Problem, t: Tiling) -> int:
+    """V [Bc][d], P [Br][Bp]."""
+    return 4 * (t.Bc * p.d + t.Br * t.Bp)
+
+
+def naive_plan(p: Problem, t: Tiling) -> Plan:
+    """Scores, softmax, output; S is float, P has the storage type."""
+    heads, tail = p.B * p.H, (np.float32(p.scale),)
+    scores, output, warps = _scores_smem(p, t), _output_smem(p, t), softmax_warps(p)
+    return Plan(
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SCORES_SMEM=scores, RF_OUTPUT_SMEM=output, RF_ROW_ON_CHIP=int(warps > 0)),
+        {**_outputs(p), "S": ((p.B, p.H, p.N, p.Nkv), _F32), "P": ((p.B, p.H, p.N, p.Nkv), p.numpy_dtype)},
+        (
+            Launch(
+                "naive_scores",
+                (heads * t.Tr(p) * t.Tc(p), 1, 1),
+                _patch_threads(t),
+                scores,
+                ("Q", "K", "S", *_sizes(p.H, p.Hkv, p.N, p.Nkv), *tail),
+            ),
+            Launch(
+                "naive_softmax",
+                (ceil_div(heads * p.N, warps or 4), 1, 1),
+                ((warps or 4) * _LANES, 1, 1),
+                4 * warps * p.Nkv,
+                ("S", "P", "LSE", *_sizes(p.B, p.H, p.N, p.Nkv)),
+            ),
+            Launch(
+                "naive_output",
+                (heads * t.Tr(p), 1, 1),
+                _patch_threads(t),
+                output,
+                ("P", "V", "O", *_sizes(p.H, p.Hkv, p.N, p.Nkv)),
+            ),
+        ),
+    )
+
+
+def online_plan(p: Problem, t: Tiling) -> Plan:
+    """One warp per query row of all heads; the tiling plays no part."""
+    args = ("Q", "K", "V", "O", "LSE", *_sizes(p.B, p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
+    grid = (ceil_div(p.B * p.H * p.N, _ONLINE_WARPS), 1, 1)
+    return Plan(_defines(p), _outputs(p), (Launch("online", grid, (_ONLINE_WARPS * _LANES, 1, 1), 0, args),))
+
+
+def _tiled_smem(p: Problem, t: Tiling) -> int:
+    """Q, K transposed, V, P."""
+    return _scores_smem(p, t) + _output_smem(p, t)
+
+
+def fa1_plan(p: Problem, t: Tiling) -> Plan:
+    """One CTA per head; m and l are workspaces that outlive a step, not the launch."""
+    smem = _tiled_smem(p, t)
+    args = ("Q", "K", "V", "O", "LSE", "m", "l", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
+    return Plan(
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_FA1_SMEM=smem),
+        {**_outputs(p), "m": (p.shape_lse, _F32), "l": (p.shape_lse, _F32)},
+        (Launch("fa1", (p.B * p.H, 1, 1), _patch_threads(t), smem, args),),
+    )
+
+
+def fa2_plan(p: Problem, t: Tiling) -> Plan:
+    """One CTA per query tile of each head."""
+    smem = _tiled_smem(p, t)
+    args = ("Q", "K", "V", "O", "LSE", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
+    return Plan(
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_FA2_SMEM=smem),
+        _outputs(p),
+        (Launch("fa2", (p.B * p.H * t.Tr(p), 1, 1), _patch_threads(t), smem, args),),
+    )
