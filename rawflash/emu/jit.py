@@ -70,13 +70,16 @@ def optimise_and_emit(ir: str, opt_level: int = 2) -> bytes:
         machine = _target_machine(opt_level)
         module = llvm.parse_assembly(ir)
         module.verify()
-        tuning = llvm.create_pipeline_tuning_options(speed_level=opt_level)
-        tuning.loop_vectorization = False
-        tuning.slp_vectorization = False
-        tuning.loop_unrolling = False
-        builder = llvm.create_pass_builder(machine, tuning)
-        passes = builder.getModulePassManager()
-        passes.run(module, builder)
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=opt_level))
+        passes = llvm.create_new_function_pass_manager()
+        # registers out of memory, then what the lowering writes naively; more passes cost seconds and gain nothing
+        passes.add_sroa_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_dead_code_elimination_pass()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
         return machine.emit_object(module)
 
 

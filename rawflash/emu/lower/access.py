@@ -171,13 +171,14 @@ def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile
         return scalars
     wide, same, scattered, done = (b.new_label(x) for x in ("wide", "same", "scattered", "loaded"))
     kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
-    b.raw(f"switch i32 {kind.ir}, label %{scattered} [ i32 {CLASS_CONTIGUOUS}, label %{wide} i32 {CLASS_BROADCAST}, label %{same} ]")
+    straight = f"i32 {CLASS_CONTIGUOUS}, label %{wide} " if n == 1 else ""  # wider elements are taken apart in rf_gather
+    b.raw(f"switch i32 {kind.ir}, label %{scattered} [ {straight}i32 {CLASS_BROADCAST}, label %{same} ]")
     incoming: list[tuple[str, list[Value]]] = []
-    b.label(wide)
-    block = b.define(f"{keyword} <{LANES * n} x {ty}>, ptr {t.pointer.ir}, align {bits // 8}", ty, LANES * n)
-    columns = [block] if n == 1 else [b.shuffle(block, None, [lane * n + c for lane in range(LANES)]) for c in range(n)]
-    incoming.append((b.current, [*columns, _suspicious(b, [block])] if checked else columns))
-    b.jump(done)
+    if n == 1:
+        b.label(wide)
+        columns = [b.define(f"{keyword} <{LANES} x {ty}>, ptr {t.pointer.ir}, align {bits // 8}", ty, LANES)]
+        incoming.append((b.current, [*columns, _suspicious(b, columns)] if checked else columns))
+        b.jump(done)
     b.label(same)
     scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
     columns = [b.splat(s) for s in scalars]
@@ -219,26 +220,15 @@ def store(b: WarpBuilder, space: str, address: Value, values: list[Value], bits:
             b.raw(f"store i{8 * size} -1, ptr {_shadow(b, space, t).ir}, align 1")
         return
     values = [b.splat(v) for v in values]
-    wide, scattered, done = (b.new_label(x) for x in ("wide", "scattered", "stored"))
-    kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
-    is_wide = b.cmp("icmp eq", kind, b.i32(CLASS_CONTIGUOUS))
-    if not b.has_full_mask and n > 1:
-        is_wide = b.bin("and", is_wide, b.cmp("icmp eq", t.mask, b.i32(-1)))
-    b.branch(is_wide, wide, scattered, likely=True)
-    b.label(wide)
-    block = _interleave(b, values)
-    if b.has_full_mask or n > 1:
-        b.raw(f"{keyword} {block.typed}, ptr {t.pointer.ir}, align {bits // 8}")
-        if tracked:
-            b.raw(f"store <{LANES * size} x i8> splat (i8 -1), ptr {_shadow(b, space, t).ir}, align 1")
-    else:
-        lanes = b.lanes_of(t.mask)
-        b.declarations.add(f"declare void @llvm.masked.store.v32{ty}.p0(<32 x {ty}>, ptr, <32 x i1>)")
-        b.raw(f"call void @llvm.masked.store.v32{ty}.p0({block.typed}, ptr align {bits // 8} {t.pointer.ir}, {lanes.typed})")
-        if tracked:
-            b.raw(f"call void @llvm.masked.store.v32{ty}.p0(<32 x {ty}> splat ({ty} -1), ptr align 1 {_shadow(b, space, t).ir}, {lanes.typed})")
-    b.jump(done)
-    b.label(scattered)
+    done = b.new_label("stored")
+    if n == 1:
+        wide, scattered = b.new_label("wide"), b.new_label("scattered")
+        kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
+        b.branch(b.cmp("icmp eq", kind, b.i32(CLASS_CONTIGUOUS)), wide, scattered, likely=True)
+        b.label(wide)
+        _store_row(b, space, t, values[0], keyword)
+        b.jump(done)
+        b.label(scattered)
     data = b.gep("%w", Worker.DATA)
     for c, v in enumerate(values):
         b.store(v, b.gep(data, c * LANES * bits // 8), align=min(64, LANES * bits // 8))
@@ -249,15 +239,20 @@ def store(b: WarpBuilder, space: str, address: Value, values: list[Value], bits:
     b.label(done)
 
 
-def _interleave(b: WarpBuilder, values: list[Value]) -> Value:
-    """Columns to rows: v0[0] v1[0] ... v0[1] v1[1] ..."""
-    if len(values) == 1:
-        return values[0]
-    parts = values
-    while len(parts) > 1:  # concatenate pairwise
-        parts = [b.shuffle(parts[k], parts[k + 1], list(range(2 * parts[k].lanes))) for k in range(0, len(parts), 2)]
-    n = len(values)
-    return b.shuffle(parts[0], None, [c * LANES + lane for lane in range(LANES) for c in range(n)])
+def _store_row(b: WarpBuilder, space: str, t: Touched, v: Value, keyword: str) -> None:
+    """One element per lane, lane after lane."""
+    n_bytes = int(v.ty[1:]) // 8
+    if b.has_full_mask:
+        b.raw(f"{keyword} {v.typed}, ptr {t.pointer.ir}, align {n_bytes}")
+        if b.params.initcheck:
+            b.raw(f"store <{LANES * n_bytes} x i8> splat (i8 -1), ptr {_shadow(b, space, t).ir}, align 1")
+        return
+    lanes = b.lanes_of(t.mask)
+    name = f"llvm.masked.store.v32{v.ty}.p0"
+    b.declarations.add(f"declare void @{name}({v.full}, ptr, <32 x i1>)")
+    b.raw(f"call void @{name}({v.typed}, ptr align {n_bytes} {t.pointer.ir}, {lanes.typed})")
+    if b.params.initcheck:
+        b.raw(f"call void @{name}({v.full} splat ({v.ty} -1), ptr align 1 {_shadow(b, space, t).ir}, {lanes.typed})")
 
 
 # ------------------------------------------------------------------------------------------------ generic addresses
