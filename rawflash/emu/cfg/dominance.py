@@ -15,26 +15,9 @@ EXIT = -1  # the virtual exit
 def immediate_post_dominators(blocks: list[Block]) -> list[int]:
     """For every block the index of its reconvergence point, or EXIT."""
     n = len(blocks)
-    exit_bit = 1 << n
-    trivial = {b.index for b in blocks if b.trivial_exit}
-    successors: list[list[int]] = []
-    for b in blocks:
-        kept = [s for s in dict.fromkeys(b.successors) if s not in trivial]
-        successors.append(kept or ([n] if b.index in trivial or not b.successors else list(dict.fromkeys(b.successors))))
-    everything = (1 << (n + 1)) - 1
-    post = [everything] * n + [exit_bit]
+    successors = _without_returns(blocks)
+    post = _post_dominators(successors)
     reaches = _reaching_exit(successors, n)
-    changed = True
-    while changed:
-        changed = False
-        for i in range(n - 1, -1, -1):
-            meet = everything
-            for s in successors[i]:
-                meet &= post[s]
-            new = meet | (1 << i)
-            if new != post[i]:
-                post[i] = new
-                changed = True
     result = []
     for i in range(n):
         strict = post[i] & ~(1 << i)
@@ -50,6 +33,48 @@ def immediate_post_dominators(blocks: list[Block]) -> list[int]:
                 best, best_size = candidate, post[candidate].bit_count()
         result.append(best)
     return result
+
+
+def _post_dominators(successors: list[list[int]]) -> list[int]:
+    """Bit sets: bit j of entry i says that j is on every path from i to the exit, which is bit n."""
+    n = len(successors)
+    everything = (1 << (n + 1)) - 1
+    post = [everything] * n + [1 << n]
+    changed = True
+    while changed:
+        changed = False
+        for i in range(n - 1, -1, -1):
+            meet = everything
+            for s in successors[i]:
+                meet &= post[s]
+            new = meet | (1 << i)
+            if new != post[i]:
+                post[i] = new
+                changed = True
+    return post
+
+
+def _without_returns(blocks: list[Block]) -> list[list[int]]:
+    """Successors with n for the exit, without the edges into bare returns that can be spared.
+
+    A loop whose only way out is such an edge keeps one: the one most blocks must pass, which is the loop's own condition.
+    """
+    n = len(blocks)
+    bare = {b.index for b in blocks if b.trivial_exit}
+    full = [list(dict.fromkeys(b.successors)) or [n] for b in blocks]
+    pruned = [[s for s in out if s not in bare] or out for out in full]
+    while True:
+        stuck = set(range(n)) - _reaching_exit(pruned, n)
+        spared = [i for i in stuck if pruned[i] != full[i]]
+        if not spared:
+            return pruned
+
+        def passed_by(candidate: int, now: list[list[int]] = pruned) -> int:
+            trial = [full[i] if i == candidate else out for i, out in enumerate(now)]
+            return sum(p >> candidate & 1 for p in _post_dominators(trial)[:n])
+
+        best = max(spared, key=lambda i: (passed_by(i), -i))
+        pruned[best] = full[best]
 
 
 def _reaching_exit(successors: list[list[int]], n: int) -> set[int]:
