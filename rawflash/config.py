@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from rawflash.bench import TimingConfig
 from rawflash.errors import UsageError
 from rawflash.paths import conf_dir
 from rawflash.problem import Problem
+from rawflash.roofline import Gpu
 from rawflash.store import TrackingConf
 from rawflash.tiling import Tiling
+
+if TYPE_CHECKING:
+    from rawflash.bench import TimingConfig
 
 __all__ = ["Conf", "Settings", "gpu_values", "known_keys", "register_schema", "settings_from", "tracking_from", "unknown_key"]
 
@@ -119,10 +122,14 @@ def known_keys(schema: type = Conf, prefix: str = "") -> Iterator[str]:
         nested = entry.default_factory
         if isinstance(nested, type) and is_dataclass(nested):
             yield from known_keys(nested, f"{prefix}{entry.name}.")
+        elif entry.name == "gpu":
+            yield from (f"gpu.{figure.name}" for figure in fields(Gpu))
 
 
 def settings_from(cfg: DictConfig) -> Settings:
     """Check a composed configuration. Raises UsageError with one sentence for a key or a value that cannot be meant."""
+    from rawflash.bench import TimingConfig
+
     values: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     _refuse_unknown(values)
     backend = values["backend"]["name"]
@@ -175,7 +182,12 @@ def unknown_key(name: str) -> str:
     import difflib
 
     known = list(known_keys())
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5) or [k for k in known if k.lower() == name.lower()]
+    last = name.rpartition(".")[2]
+    close = (
+        [key for key in known if key.lower() == name.lower()]
+        or [key for key in known if key.rpartition(".")[2] == last]
+        or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    )
     hint = f"did you mean {close[0]}?" if close else "`rawflash --help` lists every key"
     return f"there is no key {name}: {hint}"
 

@@ -67,25 +67,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     """Hand over to Hydra, then close what is left to close."""
     try:
-        with _command_line(arguments):
+        with contextlib.suppress(_Abort), _command_line(arguments):
             _hydra()()
-    except _Abort:
-        pass
-    except Exception as error:
-        _Session.error = error
-    except BaseException as stop:
+        if _Session.error is not None:
+            raise _Session.error
         if _Session.sweep is not None:
-            _Session.sweep.abandon("KILLED", str(stop))
-        raise
-    if _Session.error is not None:
-        if _Session.sweep is not None:
-            _Session.sweep.abandon("FAILED", str(_Session.error))
-        raise _Session.error
-    if _Session.sweep is not None:
-        from rawflash.sweep import finish_sweep
+            from rawflash.sweep import finish_sweep
 
-        _Session.code = finish_sweep(_Session.sweep)
-    return _Session.code
+            return finish_sweep(_Session.sweep)
+        return _Session.code
+    except BaseException as error:
+        if _Session.sweep is not None:
+            _Session.sweep.abandon("FAILED" if isinstance(error, Exception) else "KILLED", str(error))
+        raise
 
 
 @contextlib.contextmanager

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+import socket
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ __all__ = ["Store", "TrackingConf", "reach", "resolve_experiment", "resolve_stor
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 DEFAULT_EXPERIMENT = "rawflash"
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 @dataclass
@@ -86,23 +89,35 @@ def resolve_experiment(chosen: str | None, environ: Mapping[str, str]) -> str:
 
 
 def reach(store: Store, timeout_s: float) -> None:
-    """Raise TrackingError when an HTTP server does not answer in time, or a sqlite file cannot be made. Cheap; no MLflow."""
+    """Raise TrackingError when a server does not answer in time, or a sqlite file cannot be written. Cheap; no MLflow.
+
+    MLflow itself would try again for minutes.
+    """
+    parts = urlsplit(store.uri)
     if store.file is not None:
-        _reach_folder(store)
-    elif store.uri.startswith(("http://", "https://")):
+        _reach_file(store)
+    elif parts.scheme in ("http", "https"):
         _reach_server(store, timeout_s)
+    elif parts.hostname and (parts.port or _PORTS.get(parts.scheme.partition("+")[0])):
+        _reach_database(store, parts.hostname, parts.port or _PORTS[parts.scheme.partition("+")[0]], timeout_s)
 
 
-def _reach_folder(store: Store) -> None:
+def _reach_file(store: Store) -> None:
     assert store.file is not None
     folder = store.file.parent
     if not folder.is_dir():
         raise TrackingError(f"{store.origin}: the folder {folder} of {store.shown} does not exist; make it, or add tracking=none")
-    target = store.file if store.file.exists() else folder
-    if not os.access(target, os.W_OK):
+    try:
+        if store.file.exists():
+            with store.file.open("r+b"):
+                return
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
         raise TrackingError(
-            f"{store.origin}: {store.shown} cannot be written; choose another place with tracking.uri=, or add tracking=none"
-        )
+            f"the MLflow store {store.shown} ({store.origin}) cannot be written ({error.strerror or error}): run in a folder that you may "
+            "write to, choose another place with tracking.uri=, or add tracking=none"
+        ) from error
 
 
 def _reach_server(store: Store, timeout_s: float) -> None:
@@ -112,8 +127,20 @@ def _reach_server(store: Store, timeout_s: float) -> None:
     except HTTPError:
         return  # it answers; whether it lets us in is MLflow's to find out
     except (URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise TrackingError(
-            f"the tracking server {store.shown} (from {store.origin}) does not answer within {timeout_s:g} s ({reason}): "
-            "start it, correct the address, or add tracking=none"
-        ) from error
+        raise _silent(store, timeout_s, getattr(error, "reason", error)) from error
+
+
+def _reach_database(store: Store, host: str, port: int, timeout_s: float) -> None:
+    try:
+        with socket.create_connection((host, port), timeout_s):
+            return
+    except OSError as error:
+        raise _silent(store, timeout_s, error) from error
+
+
+def _silent(store: Store, timeout_s: float, reason: object) -> TrackingError:
+    text = getattr(reason, "strerror", None) or str(reason)
+    return TrackingError(
+        f"the tracking server {store.shown} (from {store.origin}) does not answer within {timeout_s:g} s ({text}): "
+        "start it, correct the address, or add tracking=none"
+    )

@@ -151,6 +151,8 @@ class Tracker:
 def _reason(error: Exception, store: Store) -> str:
     """First line of what MLflow said, and the way out."""
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    if "Max retries exceeded" in text or "Read timed out" in text:
+        return "the server no longer answers"
     if store.file is not None and ("schema" in text or "migrat" in text or "already exists" in text or "no such table" in text):
         return (
             f"{text} (the file was made by another version of MLflow, or its creation was interrupted: "
@@ -177,6 +179,7 @@ def _quiet(timeout_s: float) -> None:
         "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds,
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
         "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
         "GIT_PYTHON_REFRESH": "quiet",
     }.items():
         os.environ.setdefault(name, value)
