@@ -62,6 +62,7 @@ def analyse(blocks: list[Block], shape: CtaShape, private_symbols: set[str]) -> 
     while True:
         before = (len(varying), len(facts.divergent_branches))
         _divergence(blocks, facts, varying)
+        facts.lanes.refine(varying, facts.divergent, facts.local)
         for b in blocks:
             body = b.instructions if b.kind != "barrier" or b.instruction is None else [*b.instructions, b.instruction]
             for i in body:

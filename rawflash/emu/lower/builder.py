@@ -356,11 +356,7 @@ class WarpBuilder(IRWriter):
 
     def constant_of(self, operand: Operand) -> int | None:
         """The integer an operand is known to hold, or None."""
-        if isinstance(operand, Imm):
-            return operand.value
-        if isinstance(operand, Reg) and operand.name in self.facts.constants:
-            return self.facts.constants[operand.name].value
-        return None
+        return self.facts.lanes.constant(operand, self.instruction)
 
     # ------------------------------------------------------------------------------------------- errors
     def fail_if(self, condition: Value, kind: str, lane: Value | None = None, address: Value | None = None, aux: Value | None = None) -> None:
