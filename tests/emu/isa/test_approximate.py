@@ -49,8 +49,8 @@ FORMS = [
     form("tanh.approx.f32", o.tanh(F32, 2.0**-11)),
     *(form(f"div.{k}{m}.f32", o.div(F32, z, k == "full"), ftz=z, count=2)
       for k in ("approx", "full") for m, z in (("", False), (".ftz", True))),
-    Form("rcp.approx.ftz.f64", "f64", "f64", o.rcp(F64, True, 0.0, 2.0**-19), accept=low_word_is_zero(F64, True)),
-    Form("rsqrt.approx.ftz.f64", "f64", "f64", o.rsqrt(F64, True, 2.0**-18), accept=low_word_is_zero(F64, True)),
+    Form("rcp.approx.ftz.f64", "f64", "f64", o.upper_word(o.rcp(F64, True, 0.0, 2.0**-19)), accept=low_word_is_zero(F64, True)),
+    Form("rsqrt.approx.ftz.f64", "f64", "f64", o.upper_word(o.rsqrt(F64, True, 2.0**-18)), accept=low_word_is_zero(F64, True)),
     form("rsqrt.approx.f64", o.rsqrt(F64, False, 2.0**-20), F64),
     form("ex2.approx.f16", o.ex2(F16, False, 2.0**-9.9), F16),
     packed("ex2.approx.f16x2", F16, o.ex2(F16, False, 2.0**-9.9)),

@@ -20,7 +20,7 @@ FLOAT_TESTS = [*SIX, "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"]
 BOOLEANS = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}
 
 
-def tests_of(kind: str) -> list[str]:
+def comparisons_of(kind: str) -> list[str]:
     if kind[0] == "b" and kind in ("b16", "b32", "b64"):
         return ["eq", "ne"]
     return FLOAT_TESTS if kind in sf.FORMATS else [*SIX, "lo", "ls", "hi", "hs"] if kind[0] == "u" else SIX
@@ -112,11 +112,11 @@ def slct(kind: str, selector: str, ftz: bool = False) -> Form:
 KINDS = ["b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64", "f16", "bf16"]
 MOVED = ["b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64"]
 FORMS = [
-    *(setp(n, k) for k in KINDS for n in tests_of(k)),
+    *(setp(n, k) for k in KINDS for n in comparisons_of(k)),
     *(setp(n, k, True) for k in ("f32", "f16") for n in FLOAT_TESTS),
     *(setp_bool(n, op, k, negate) for n, k in (("lt", "s32"), ("gtu", "f32"), ("ne", "b64"), ("le", "f16"), ("hs", "u16"))
       for op in BOOLEANS for negate in (False, True)),
-    *(set_(n, d, k) for d in ("u32", "s32", "f32") for k in ("u16", "s32", "b64", "u64", "f32", "f64") for n in tests_of(k)[:8:3]),
+    *(set_(n, d, k) for d in ("u32", "s32", "f32") for k in ("u16", "s32", "b64", "u64", "f32", "f64") for n in comparisons_of(k)[:8:3]),
     *(set_(n, d, "f32", True) for d in ("u32", "f32") for n in ("lt", "equ", "nan")),
     *(set_("ge", d, k, op=op) for d, k in (("u32", "s32"), ("f32", "f32")) for op in BOOLEANS),
     *(set_(n, d, "f16") for d in ("f16", "u16", "s16", "u32", "s32") for n in ("lt", "neu")),

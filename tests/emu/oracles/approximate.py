@@ -70,6 +70,11 @@ def _special(f: Format, x: int, ftz: bool) -> tuple[int, float | None]:
     return x, None if sf.is_nan(x, f) or sf.is_inf(x, f) else sf.to_float(x, f)
 
 
+def upper_word(oracle: Callable[[int], Expected]) -> Callable[[int], Expected]:
+    """The f64 functions that read the upper 32 bits only: a NaN that sits in the lower ones alone is left open."""
+    return lambda x: None if x >> 32 & 0x7FFFFFFF == 0x7FF00000 and x & 0xFFFFFFFF else oracle(x)
+
+
 def _signed(f: Format, x: int, magnitude: int) -> Bits:
     return Bits(magnitude | x & f.sign_bit)
 
