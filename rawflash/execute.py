@@ -52,7 +52,7 @@ class RunResult:
     metrics    names of rawflash.metrics only; what a backend cannot know is absent, never zero
     tensors    bytes per tensor, counted beside modelled
     resources  kernel -> registers, static and dynamic shared memory, spills, stack
-    texts      file name -> text: the .cu and its headers, kernel.ptx, nvrtc.log, traffic.md
+    texts      file name -> text: the .cu and its headers, kernel.ptx, nvrtc.log, traffic.md, emulator.log if it said anything
     outputs    O and LSE, kept on request only
     """
 
@@ -227,10 +227,16 @@ class _Run:
 
     def _count(self, counters: KernelCounters, modelled: Mapping[str, tuple[int, int]]) -> None:
         self.result.metrics.update(counter_metrics(counters, self.problem, self.source))
+        if counters.notes:
+            self.result.texts["emulator.log"] = "\n".join(counters.notes) + "\n"
         self.result.tensors = tensor_table(counters, modelled)
         self.result.texts["traffic.md"] = traffic_markdown(
             self.variant.name, self.problem, self.tiling, self.result.tensors, counters, self.source
         )
+
+    def _poison_outputs(self) -> None:
+        for name in ("O", "LSE"):
+            self.backend.poison(self.arrays[name])
 
     def _check_outputs(self) -> None:
         self._check(self.backend.to_host(self.arrays["O"]), self.backend.to_host(self.arrays["LSE"]))
@@ -259,12 +265,7 @@ class _Run:
             return
         with opened as timer:
             launches = bind_plan(self.module, self.plan, self.arrays)
-            found = measure(
-                lambda: [launch() for launch in launches],
-                timer,
-                config,
-                prepare=lambda: [self.backend.poison(self.arrays[name]) for name in ("O", "LSE")],
-            )
+            found = measure(lambda: [launch() for launch in launches], timer, config, self._poison_outputs)
         self._check_outputs()
         refuse_impossible(found, self.problem, self.gpu)
         self.result.samples_ms = list(found.samples_ms)

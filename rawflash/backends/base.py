@@ -129,6 +129,7 @@ class KernelCounters:
 
     opcodes   full PTX opcode -> executed thread instructions
     lines     (file, line of the .cu) -> LineCounts
+    notes     warnings of the emulator and what the kernels printed
     """
 
     tensors: dict[str, TensorTraffic]
@@ -142,6 +143,7 @@ class KernelCounters:
     thread_instructions: int
     barriers: int
     lines: dict[tuple[str, int], LineCounts] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def count(self, *classes: str) -> int:
         """Executed floating-point thread instructions whose opcode starts with one of `classes` ("fma", "mul", ...)."""

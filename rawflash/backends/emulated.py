@@ -111,7 +111,9 @@ def _counters(report: Any, tensors: dict[str, TensorTraffic]) -> KernelCounters 
     if report is None:
         return None
     lines = {
-        place: LineCounts(dict(line.opcodes), line.read_bytes, line.write_bytes, line.wavefronts, line.bank_conflicts)
+        place: LineCounts(
+            dict(line.opcodes), line.global_.read_bytes, line.global_.write_bytes, line.shared.wavefronts, line.shared.bank_conflicts
+        )
         for place, line in report.lines.items()
     }
     sectors = sum(tensors.values(), TensorTraffic())
@@ -127,4 +129,5 @@ def _counters(report: Any, tensors: dict[str, TensorTraffic]) -> KernelCounters 
         thread_instructions=report.thread_instructions,
         barriers=report.barriers,
         lines=lines,
+        notes=(*report.warnings, *report.output.splitlines()),
     )
