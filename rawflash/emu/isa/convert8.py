@@ -1,4 +1,4 @@
-"""Conversions to and from the 8-bit floats e4m3 and e5m2 (PTX ISA 9.7.9.21), always two at a time; and what the matrix chapters need of them.
+"""Conversions to and from the 8-bit floats e4m3 and e5m2 (PTX ISA 9.7.9.21), two at a time; the matrix chapters use them too.
 
 e5m2 is the upper byte of an fp16 number. e4m3 has no infinity and one NaN (0x7f); as an fp16 bit pattern its magnitude
 shifted by 7 is the value divided by 256, subnormals included. Results are rounded once, to nearest even; NaN becomes 0x7f.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from rawflash.emu.isa import convert8
 from rawflash.emu.isa.convert import to_half
@@ -56,13 +57,18 @@ class Tile:
 
     @property
     def per_register(self) -> int:
-        """Elements of A or B in a register."""
-        return elements_per_register(self.a)
+        """Factors in a register of A or B: elements, except that 32 single bits are one factor."""
+        return 1 if self.a == "b1" else elements_per_register(self.a)
+
+    @property
+    def depth(self) -> int:
+        """Products in a sum."""
+        return self.k // 32 if self.a == "b1" else self.k
 
     @property
     def steps(self) -> int:
         """Registers along k."""
-        return self.k // (4 * self.per_register)
+        return self.depth // (4 * self.per_register)
 
     def registers(self, operand: str) -> int:
         """Registers per lane of operand "a", "b", "c" or "d"."""
@@ -112,8 +118,8 @@ def _columns(b: IRWriter, blocks: list[Value]) -> list[Value]:
     """
     pairs = []
     for v in blocks:
-        upper, lower = (b.shuffle(v, None, list(range(first, first + HALF))) for first in (0, HALF))
-        pairs.append([b.shuffle(upper, lower, [4 * g + t for t in (q, q + 1) for g in range(8)]) for q in (0, 2)])
+        halves = [b.shuffle(v, None, list(range(first, first + HALF))) for first in (0, HALF)]
+        pairs.append([b.shuffle(halves[0], halves[1], [4 * g + t for t in (q, q + 1) for g in range(8)]) for q in (0, 2)])
     out = []
     for t in range(4):
         rows = [8 * (t % 2) + g for g in range(8)]
@@ -129,8 +135,10 @@ def _registers(b: IRWriter, columns: list[Value]) -> list[Value]:
     for first in range(0, m, 8):
         rows = list(range(first, first + 8))
         pairs = [b.shuffle(columns[q], columns[q + 1], rows + [m + r for r in rows]) for q in (0, 2)]
-        halves = [b.shuffle(*pairs, [t // 2 * HALF + 8 * (t % 2) + g for g in range(h, h + 4) for t in range(4)]) for h in (0, 4)]
-        out.append(b.shuffle(*halves, list(range(LANES))))
+        halves = [
+            b.shuffle(pairs[0], pairs[1], [t // 2 * HALF + 8 * (t % 2) + g for g in range(h, h + 4) for t in range(4)]) for h in (0, 4)
+        ]
+        out.append(b.shuffle(halves[0], halves[1], list(range(LANES))))
     return out
 
 
@@ -167,7 +175,7 @@ class _Product:
         self.a, self.bb, self.c = params[: n[0]], params[n[0] : n[0] + n[1]], params[n[0] + n[1] :]
 
     def emit(self, writer: IRWriter) -> None:
-        b: WarpBuilder = writer  # type: ignore[assignment]  # only what an IRWriter has is used below
+        b = cast(WarpBuilder, writer)  # the chapters' arithmetic is written for it and needs no more than a writer
         element = self._store_b(b)
         sums = self._start(b)
         for k, column in enumerate(self._columns_of_a(b)):
@@ -183,17 +191,16 @@ class _Product:
         """Widen B into memory; the result finds the element of row k and column n there."""
         tile, e = self.tile, self.tile.per_register
         size = BITS[tile.accumulator] // 8
-        scratch = b.alloca(f"[{tile.k * 8} x {tile.accumulator}]" if tile.a != "b1" else f"[{tile.steps * 32} x i32]")
+        scratch = b.alloca(f"[{8 * tile.depth} x {tile.accumulator}]")
         for r, register in enumerate(self.bb):
             for j, v in enumerate(_widen(b, register, tile.b)):
-                b.store(v, b.gep(scratch, (r * max(1, e if tile.a != "b1" else 1) + j) * LANES * size), align=64)
+                b.store(v, b.gep(scratch, (r * e + j) * LANES * size), align=64)
         # the elements must come back through memory, where a broadcast is free, and not as shuffles of what was stored
         b.raw(f'call void asm sideeffect "", "r,~{{memory}}"(ptr {scratch.ir})')
 
         def where(k: int, n: int) -> Value:
-            per = 1 if tile.a == "b1" else e
-            r, t, j = k // (4 * per), k // per % 4, k % per
-            return b.gep(scratch, ((r * per + j) * LANES + 4 * n + t) * size)
+            r, t, j = k // (4 * e), k // e % 4, k % e
+            return b.gep(scratch, ((r * e + j) * LANES + 4 * n + t) * size)
 
         return where
 

@@ -73,6 +73,9 @@ class Worker:
     ERR_AUX = 144  # i64
     ERR_AUX2 = 152  # i64
     BARRIERS = 160  # i64: barrier instructions executed by warps
+    GLOBAL_RACE = 168  # i64: address of the global race records
+    GLOBAL_ORIGIN = 176  # i64: device address of the first record
+    GENERATION = 184  # i32: advanced by device-wide fences
     ADDRS = 192  # 32 x i64 scratch for the slow path
     DATA = 448  # 4 x 32 x i64 scratch for data
     BAR_ACC = 1472  # 16 x {i32 arrived threads, i32 popc, i32 and, i32 or}
@@ -120,7 +123,7 @@ class Memo:
     SPACE = 344  # i32
     WRITE = 348  # i32
     KEY = 352  # i64: address bits that the cost depends on
-    COUNTED = 360  # i32: work out sectors or wavefronts
+    COUNTED = 360  # i32: 1 = work out sectors or wavefronts, 2 = the same for rows of matrices
     REL32 = 384  # 32 x i32: REL again, for 32-bit addresses
     SIZE = 512
 

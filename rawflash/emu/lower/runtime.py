@@ -234,8 +234,9 @@ def _pairs_match(b: IRWriter, begin: Value, count: Value, distance: int) -> Valu
 
 def _wavefronts(b: IRWriter) -> None:
     """Shared memory: 4-byte requests are served for the whole warp, 8-byte ones per half, 16-byte ones per quarter; two neighbouring
-    groups are served together when every lane shares its address with lane^1, or every lane with lane^2. A group costs the
-    largest number of distinct words that fall into one of the 32 banks. The ideal is one wavefront per group."""
+    groups are served together when every lane shares its address with lane^1, or every lane with lane^2 (but each matrix of an
+    ldmatrix or stmatrix, a quarter of addresses, is served alone). A group costs the largest number of distinct words that fall
+    into one of the 32 banks. The ideal is one wavefront per group."""
     size = Value("%size", "i32")
     width = b.alloca("i32", 4)  # lanes per group
     wide = b.cmp("icmp ugt", size, b.i32(4))
@@ -245,6 +246,7 @@ def _wavefronts(b: IRWriter) -> None:
     bank = b.alloca("[32 x i32]")
     seen = b.alloca("[128 x i64]")
     merged = b.alloca("i32", 4)
+    merges = b.cmp("icmp ne", b.load("i32", b.gep("%memo", Memo.COUNTED)), b.i32(2))
     for slot in (cost, ideal):
         b.store(b.i64(0), slot)
     b.store(b.i32(0), begin)
@@ -259,6 +261,7 @@ def _wavefronts(b: IRWriter) -> None:
     for target in (16, 32):  # quarters merge to halves, halves to the warp
         now = b.load("i32", merged)
         fits = b.bin("and", b.cmp("icmp eq", now, b.i32(target // 2)), b.cmp("icmp eq", b.bin("and", start, b.i32(target - 1)), b.i32(0)))
+        fits = b.bin("and", fits, merges)
         with b.when(fits):
             match = b.bin("or", _pairs_match(b, start, b.i32(target), 1), _pairs_match(b, start, b.i32(target), 2))
             with b.when(b.cmp("icmp ne", match, b.i32(0))):
@@ -435,11 +438,14 @@ SIGNATURES = {
     "rf_flush": ("void", "ptr"),
     "rf_init_check": ("i32", "ptr, ptr, ptr, i64"),
     "rf_mark": ("void", "ptr, ptr, i32"),
+    "rf_race_shared": ("i32", "ptr, ptr, ptr, i64"),
+    "rf_race_global": ("i32", "ptr, ptr, ptr, i64"),
 } | {f"rf_{kind}_{bits}x{n}": ("void", "ptr, ptr, ptr") for kind in ("gather", "scatter") for bits, n in WIDTHS}
 
 
 def runtime_module() -> str:
     """The LLVM IR of the runtime."""
+    from rawflash.emu.lower.races import race_functions
     from rawflash.emu.lower.scheduler import scheduler_functions
 
     declarations: set[str] = set()
@@ -457,5 +463,6 @@ def runtime_module() -> str:
     for bits, n in WIDTHS:
         parts.append(function_text(f"rf_gather_{bits}x{n}", "void", "ptr %base, ptr %memo, ptr %out", _gather(bits, n), declarations, cold))
         parts.append(function_text(f"rf_scatter_{bits}x{n}", "void", "ptr %base, ptr %memo, ptr %in", _scatter(bits, n), declarations, cold))
+    parts += race_functions(declarations)
     parts += scheduler_functions(declarations)
     return "\n".join([*sorted(declarations), *parts, '!0 = !{!"branch_weights", i32 2000, i32 1}', '!1 = !{!"branch_weights", i32 1, i32 2000}'])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rawflash.emu import errors
 from rawflash.emu.lower.kernel import Lowered
 from rawflash.emu.lower.layout import ERRORS, Worker
+from rawflash.emu.lower.races import CTA_SHIFT, LANE_SHIFT, READ_AFTER_WRITE, SITE_BITS, WARP_SHIFT, WRITE_AFTER_READ, WRITE_AFTER_WRITE
 from rawflash.emu.machine.arena import Arena
 from rawflash.emu.machine.arguments import Bound
 from rawflash.emu.machine.records import Bytes, Geometry, get
@@ -36,7 +37,7 @@ def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: 
     lane = get(record, Worker.ERR_LANE, "i") & 31
     warp = get(record, Worker.ERR_WARP, "i")
     address = get(record, Worker.ERR_ADDR, "Q")
-    aux = get(record, Worker.ERR_AUX, "q")
+    aux, aux2 = get(record, Worker.ERR_AUX, "Q"), get(record, Worker.ERR_AUX2, "q")
     ctaid = tuple(get(record, Worker.CTAID + 4 * k, "i") for k in range(3))
     site = lowered.sites[site_index] if 0 <= site_index < len(lowered.sites) else None
     thread = min(32 * warp + lane, g.threads - 1)
@@ -46,7 +47,7 @@ def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: 
     is_memory = kind in ("out_of_bounds", "span", "misaligned", "read_only", "uninitialized", "race")
     cls = KINDS[kind]
     space = site.space if site is not None and is_memory else None
-    detail = _detail(kind, aux, note, address if is_memory else 0, site.write if site else False, arena, bound, space)
+    detail = _detail(kind, aux, aux2, lowered, g, note, address if is_memory else 0, site.write if site else False, arena, bound, space)
     if kind == "out_of_bounds" and space == "global" and address < 4096:
         cls = errors.NullPointer
     loc = instruction.loc if instruction is not None else None
@@ -66,7 +67,9 @@ def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: 
     )
 
 
-def _detail(kind: str, aux: int, note: str, address: int, write: bool, arena: Arena, bound: Bound, space: str | None) -> str:
+def _detail(
+    kind: str, aux: int, aux2: int, lowered: Lowered, g: Geometry, note: str, address: int, write: bool, arena: Arena, bound: Bound, space: str | None
+) -> str:
     if kind in ("assert", "host"):
         return note
     if kind == "hung":
@@ -76,7 +79,10 @@ def _detail(kind: str, aux: int, note: str, address: int, write: bool, arena: Ar
     if kind == "divergent_barrier":
         return f"lanes {_lanes(aux)} of the warp are elsewhere"
     if kind == "bad_mask":
-        return "this lane executes the instruction but its bit is not in the mask" if aux == 1 else "the mask names this lane, which does not execute the instruction"
+        return {
+            1: "this lane executes the instruction but its bit is not in the mask",
+            3: "the instruction needs all 32 lanes of the warp, and this one does not execute it",
+        }.get(aux, "the mask names this lane, which does not execute the instruction")
     if kind == "bad_shuffle":
         return "the source lane does not execute the shuffle, so its value is undefined"
     if kind == "call":
@@ -86,8 +92,26 @@ def _detail(kind: str, aux: int, note: str, address: int, write: bool, arena: Ar
     if kind == "out_of_bounds" and space == "global":
         return ("write " if write else "read ") + _nearest(address, arena, bound)
     if kind == "race":
-        return note
+        return race_detail(aux, aux2, lowered, g, space)
     return "write" if write and kind == "out_of_bounds" else ""
+
+
+def race_detail(other: int, kind: int, lowered: Lowered, g: Geometry, space: str | None) -> str:
+    """The second access of a race, from its packed record (lower/races.py)."""
+    what = {READ_AFTER_WRITE: "read after write", WRITE_AFTER_READ: "write after read", WRITE_AFTER_WRITE: "write after write"}[kind]
+    site = lowered.sites[other & ((1 << SITE_BITS) - 1)]
+    if space == "global":
+        thread = other >> 14 & 1023
+        linear = other >> CTA_SHIFT & ((1 << 28) - 1)
+        cta = (linear % g.grid[0], linear // g.grid[0] % g.grid[1], linear // (g.grid[0] * g.grid[1]))
+        whose = f"CTA {cta}, "
+    else:
+        thread = (other >> WARP_SHIFT & 31) * 32 + (other >> LANE_SHIFT & 31)
+        whose = ""
+    tid = (thread % g.cta[0], thread // g.cta[0] % g.cta[1], thread // (g.cta[0] * g.cta[1]))
+    loc = site.instruction.loc
+    where = f"{loc.file}:{loc.line}" if loc is not None else f"PTX line {site.instruction.line}"
+    return f"{what}, unordered with the {'write' if site.write else 'read'} at {where} by {whose}thread {tid}"
 
 
 def _lanes(bits: int) -> str:

@@ -146,7 +146,7 @@ def _describe_sites(memos: Bytes, lowered: Lowered, count: bool) -> None:
         row = narrow[site.index]
         row[Memo.SITE // 4], row[Memo.WIDTH // 4] = site.index, site.size
         row[Memo.SPACE // 4], row[Memo.WRITE // 4] = SPACES.get(site.space, 0), site.write
-        row[Memo.COUNTED // 4] = count
+        row[Memo.COUNTED // 4] = 2 if count and site.instruction.opcode in ("ldmatrix", "stmatrix") else count
         wide[site.index, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0
 
 
