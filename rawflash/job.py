@@ -20,7 +20,7 @@ from rawflash.filing import Filing, describe
 from rawflash.output import Progress, print_end, print_tables, say
 from rawflash.provenance import about
 from rawflash.report import report_markdown
-from rawflash.results import Row, claim_folder, write_results, write_text
+from rawflash.results import Claim, Row, claim_folder, write_results, write_text
 from rawflash.roofline import Gpu
 from rawflash.signals import Stopped
 from rawflash.tracking import FAILED, KILLED, open_tracker
@@ -29,6 +29,7 @@ from rawflash.variants import LADDER
 __all__ = ["CONFIG", "RESULTS", "TABLE", "Invocation", "Machine", "finish", "run_rows", "single", "write_summary"]
 
 RESULTS, TABLE, CONFIG = "results.json", "table.md", "config.yaml"
+FOLDER = "outputs/%Y-%m-%d/%H-%M-%S"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,10 @@ def single(settings: Settings, invocation: Invocation, folder: Path | None) -> i
     machine = Machine.for_settings(settings)
     _refuse_if_nothing_can_run(settings, machine)
     filing = Filing(open_tracker(settings.tracking, invocation.cwd))
-    folder = claim_folder(invocation.cwd, datetime.now()) if folder is None else folder
+    claim = (
+        claim_folder(invocation.cwd / datetime.now().strftime(FOLDER), "hydra.run.dir=<folder>") if folder is None else Claim(folder, ())
+    )
+    folder = claim.folder
     if machine.told:
         say(machine.told)
     title = f"{describe(settings.params)} ({machine.backend.name}, limits of {machine.gpu.name})"
@@ -72,6 +76,7 @@ def single(settings: Settings, invocation: Invocation, folder: Path | None) -> i
         filing.close_parent(rows, [*files, folder / CONFIG], title, invocation.arguments)
     except BaseException as error:
         filing.abandon(KILLED if isinstance(error, Stopped) else FAILED, str(error))
+        claim.release()
         raise
     if any(row.metrics for row in rows):
         print_tables(rows, title)

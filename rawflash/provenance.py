@@ -8,15 +8,16 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from rawflash import __version__
 from rawflash.metrics import METRICS
-from rawflash.paths import is_checkout
+from rawflash.paths import is_checkout, kernels_dir
 
-__all__ = ["about", "git_commit", "local_command", "repeat_command", "ui_command"]
+__all__ = ["about", "git_commit", "impersonal", "local_command", "repeat_command", "ui_command"]
 
 
 @cache
@@ -35,6 +36,14 @@ def git_commit() -> str:
 def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=5, check=True)
     return done.stdout.strip()
+
+
+def impersonal(text: str) -> str:
+    """`text` without this machine's folders: they say who ran it, and make equal results differ."""
+    known = {str(kernels_dir()): "kernels_cu", sysconfig.get_paths()["purelib"]: "<site-packages>", str(Path.home()): "~"}
+    for folder, name in known.items():
+        text = text.replace(folder, name) if len(folder) > 1 else text
+    return text
 
 
 def repeat_command(arguments: Sequence[str]) -> str:

@@ -11,18 +11,18 @@ JSON has no NaN and no infinity: they are written as the texts "nan", "inf" and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rawflash.errors import RawflashError, UsageError
 
-__all__ = ["Row", "claim_folder", "read_rows", "write_results", "write_text"]
+__all__ = ["Claim", "Row", "claim_folder", "read_rows", "write_results", "write_text"]
 
 
 @dataclass
@@ -62,27 +62,38 @@ class Row:
         return self.status == "OK"
 
 
-def claim_folder(base: Path, now: datetime) -> Path:
-    """Make and return base/outputs/<date>/<time>, with -2, -3, ... for those who come in the same second.
+@dataclass(frozen=True)
+class Claim:
+    """A new folder that is ours alone, and the folders that had to be made for it, outermost first."""
 
-    Raises UsageError when nothing can be written there.
+    folder: Path
+    made: tuple[Path, ...]
+
+    def release(self) -> None:
+        """Remove what was made, as far as it is empty: a request that came to nothing leaves nothing behind."""
+        with contextlib.suppress(OSError):
+            for folder in reversed(self.made):
+                folder.rmdir()
+
+
+def claim_folder(wanted: Path, remedy: str) -> Claim:
+    """Make the folder `wanted`, or wanted-2, wanted-3, ... for those who come in the same second.
+
+    Raises UsageError when nothing can be written there; `remedy` names the key that chooses another place.
     """
-    day = base / "outputs" / now.strftime("%Y-%m-%d")
+    missing = [folder for folder in wanted.parents if not folder.exists()]
     try:
-        day.mkdir(parents=True, exist_ok=True)
+        wanted.parent.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, 1000):
-            folder = day / (now.strftime("%H-%M-%S") + (f"-{attempt}" if attempt > 1 else ""))
-            try:
+            folder = wanted if attempt == 1 else wanted.with_name(f"{wanted.name}-{attempt}")
+            with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-                return folder
-            except FileExistsError:
-                continue
+                return Claim(folder, (*reversed(missing), folder))
     except OSError as error:
-        reason = error.strerror or str(error)
         raise UsageError(
-            f"results cannot be written below {base} ({reason}): run in a folder that you may write to, or add hydra.run.dir=<folder>"
+            f"results cannot be written to {wanted} ({error.strerror or error}): run in a folder that you may write to, or add {remedy}"
         ) from error
-    raise RawflashError(f"there are already 999 folders for {now:%H:%M:%S} in {day}: start again in a second")
+    raise UsageError(f"there are already 999 folders called {wanted}: add {remedy}")
 
 
 def write_text(path: Path, text: str) -> None:

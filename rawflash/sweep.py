@@ -14,7 +14,6 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from rawflash.filing import Filing, describe
 from rawflash.job import CONFIG, RESULTS, Machine, finish, run_rows, write_summary
 from rawflash.output import Progress, print_tables, say
 from rawflash.provenance import about
-from rawflash.results import Row, read_rows, write_results, write_text
+from rawflash.results import Claim, Row, claim_folder, read_rows, write_results, write_text
 from rawflash.signals import Stopped
 from rawflash.store import TrackingConf
 from rawflash.tracking import FAILED, KILLED, Tracker, open_tracker
@@ -39,10 +38,15 @@ _trackers: dict[str, Tracker] = {}
 class Sweep:
     """An open sweep, in the process that was started."""
 
-    folder: Path
+    claim: Claim
     filing: Filing
     arguments: tuple[str, ...]
     axes: list[str]
+
+    @property
+    def folder(self) -> Path:
+        """Where the sweep's results lie."""
+        return self.claim.folder
 
     def abandon(self, status: str, reason: str) -> None:
         """End what is open. A sweep that did not get to its first row leaves nothing behind."""
@@ -51,9 +55,7 @@ class Sweep:
             self.filing.discard()
             for left in (self.folder / SWEEP, self.folder / "multirun.yaml"):
                 left.unlink(missing_ok=True)
-            with suppress(OSError):  # somebody else's files are in it
-                self.folder.rmdir()
-                self.folder.parent.rmdir()
+            self.claim.release()
 
 
 def open_sweep(conf: TrackingConf, arguments: tuple[str, ...], axes: dict[str, int], wanted: Path, cwd: Path) -> Sweep:
@@ -62,30 +64,15 @@ def open_sweep(conf: TrackingConf, arguments: tuple[str, ...], axes: dict[str, i
     Raises UsageError or TrackingError.
     """
     tracker = _tracker(conf, cwd)
-    folder = _claim((cwd / wanted).resolve())
+    claim = claim_folder((cwd / wanted).resolve(), "hydra.sweep.dir=<folder>")
     filing = Filing(tracker)
     parent = filing.open_parent(f"sweep {' '.join(axes) or 'of one point'}"[:120], arguments)
     if filing.problem:
+        claim.release()
         raise TrackingError(filing.problem)
     told = {"parent": parent, "axes": list(axes), "points": math.prod(axes.values()), "tracking": asdict(conf)}
-    write_text(folder / SWEEP, json.dumps(told) + "\n")
-    return Sweep(folder, filing, arguments, list(axes))
-
-
-def _claim(wanted: Path) -> Path:
-    try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)
-        for attempt in range(1, 1000):
-            folder = wanted if attempt == 1 else wanted.with_name(f"{wanted.name}-{attempt}")
-            with suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-    except OSError as error:
-        raise UsageError(
-            f"results cannot be written to {wanted} ({error.strerror or error}): run in a folder that you may write to, "
-            "or add hydra.sweep.dir=<folder>"
-        ) from error
-    raise UsageError(f"there are already 999 folders called {wanted}: give hydra.sweep.dir another name")
+    write_text(claim.folder / SWEEP, json.dumps(told) + "\n")
+    return Sweep(claim, filing, arguments, list(axes))
 
 
 def _tracker(conf: TrackingConf, cwd: Path) -> Tracker | None:
