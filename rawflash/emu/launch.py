@@ -16,7 +16,7 @@ import numpy as np
 from rawflash.emu import jit
 from rawflash.emu.cfg.uniformity import CtaShape
 from rawflash.emu.lower.kernel import Lowered, lower_kernel
-from rawflash.emu.lower.layout import Alloc, Launch
+from rawflash.emu.lower.layout import Alloc, Launch, Worker
 from rawflash.emu.lower.runtime import SIGNATURES, runtime_module
 from rawflash.emu.machine.arena import Arena, device_memory
 from rawflash.emu.machine.arguments import Bound, bind_arguments, release, write_back
@@ -144,10 +144,14 @@ class _Run:
         self.host = HostCalls(stride)
         put(self.record, Launch.HOST_CALL, "Q", ctypes.cast(self.host.callback, ctypes.c_void_p).value or 0)
         self._orders()
-        n_workers = max(1, min(params.worker_count(), self.geometry.n_ctas))
+        n_workers = 1 if params.racecheck else max(1, min(params.worker_count(), self.geometry.n_ctas))
         self.workers: list[WorkerMemory] = [
             worker_memory(self.lowered, self.geometry, self.record, stride, params.racecheck, params.count) for _ in range(n_workers)
         ]
+        if params.racecheck:  # one worker, so that what is reported does not depend on timing
+            self.races = np.zeros(16 * arena.used_bytes, np.uint8)
+            put(self.workers[0].record, Worker.GLOBAL_RACE, "Q", self.races.ctypes.data)
+            put(self.workers[0].record, Worker.GLOBAL_ORIGIN, "Q", arena.base)
         self._next = 0
         self._lock = threading.Lock()
         self.failed: WorkerMemory | None = None

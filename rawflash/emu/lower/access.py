@@ -56,8 +56,11 @@ def address_key(space: str, size: int, count: bool) -> int:
     return GLOBAL_KEY if space in ("global", "const") else max(size - 1, 3)
 
 
-def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool) -> Touched:
-    """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector."""
+def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, ordered: bool = False) -> Touched:
+    """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector.
+
+    ``ordered``: the access orders itself (an atomic), so the race detector ignores it.
+    """
     if space == "local":
         address = _local_address(b, address, size, write)
     key = address_key(space, size, b.params.count)
@@ -99,8 +102,8 @@ def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool) ->
     if b.params.count:
         b.increment(b.gep(memo, Memo.HITS), 1)
     pointer = _pointer(b, space, base64)
-    if b.params.racecheck and space in ("shared", "global"):
-        _race(b, space, memo, base64, site, size, write)
+    if b.params.racecheck and space in ("shared", "global") and not ordered:
+        _race(b, space, memo, base64)
     return Touched(pointer, base64, memo, site, mask, uniform)
 
 
@@ -126,9 +129,8 @@ def _local_address(b: WarpBuilder, address: Value, size: int, write: bool) -> Va
     return b.bin("add", address, b.bin("mul", lanes, b.splat(stride)))
 
 
-def _race(b: WarpBuilder, space: str, memo: Value, base: Value, site: int, size: int, write: bool) -> None:
-    name = f"rf_race_{space}"
-    check(b, call(b, name, Value("%w", "ptr"), Value("%warp", "ptr"), memo, base, b.i32(site), b.i32(size), b.i32(int(write))))
+def _race(b: WarpBuilder, space: str, memo: Value, base: Value) -> None:
+    check(b, call(b, f"rf_race_{space}", Value("%w", "ptr"), Value("%warp", "ptr"), memo, base))
 
 
 def _shadow(b: WarpBuilder, space: str, t: Touched) -> Value:

@@ -55,6 +55,11 @@ class Arena:
         self._live: dict[int, Allocation] = {}
         self._lock = threading.RLock()
 
+    @property
+    def used_bytes(self) -> int:
+        """Extent of the addresses handed out so far."""
+        return self._next - self.base
+
     def contains(self, address: int) -> bool:
         return self.base <= address < self.base + self.size
 
