@@ -79,7 +79,7 @@ def test_sector_table(label: str, size: int, offsets: np.ndarray, shift: int, wa
     report = measure("global", size, offsets, store, shift)
     argument = report.arguments[0]
     counted = (argument.write_sectors, argument.write_bytes) if store else (argument.read_sectors, argument.read_bytes)
-    assert counted == (want, size * int((offsets >= 0).sum()))
+    assert counted == (want, traffic.distinct_bytes(offsets.tolist(), size))
     assert (argument.write_requests if store else argument.read_requests) == int((offsets >= 0).any())
     assert (argument.read_bytes if store else argument.write_bytes) == 0
 
@@ -114,7 +114,8 @@ def test_bank_table(label: str, size: int, offsets: np.ndarray, want: int, exces
     shared = measure("shared", size, offsets).shared
     assert (shared.wavefronts, shared.bank_conflicts) == (want, excess)
     assert shared.requests == 1
-    assert shared.read_bytes == size * int((offsets >= 0).sum()) and shared.write_bytes == 0
+    assert (shared.read_bytes, shared.write_bytes) == (traffic.distinct_bytes(offsets.tolist(), size), 0)
+    assert shared.read_lane_bytes == size * int((offsets >= 0).sum())
 
 
 def _random_cases(seed: int, size: int, count: int) -> list[np.ndarray]:

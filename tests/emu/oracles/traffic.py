@@ -32,6 +32,11 @@ BANKS = 32
 INACTIVE = -1
 
 
+def distinct_bytes(offsets: Sequence[int], size: int) -> int:
+    """Bytes a request moves: lanes that read one address move it once."""
+    return len({offset + i for offset in offsets if offset != INACTIVE for i in range(size)})
+
+
 def sectors(offsets: Sequence[int], size: int) -> int:
     """Distinct sectors of a request: byte address per lane (INACTIVE for none), ``size`` bytes each."""
     touched: set[int] = set()

@@ -1,5 +1,5 @@
-// Calls that stay calls: noinline functions, a table of function pointers, lanes that call different targets, recursion
-// with a divergent depth, virtual functions, structures by value and by reference.
+// Calls that stay calls: noinline functions, a table of function pointers, lanes that call different targets, virtual
+// functions, structures by value and by reference; and a recursive function, which nothing else here calls.
 __device__ __noinline__ int triple(int x) { return 3 * x; }
 __device__ __noinline__ int square(int x) { return x * x; }
 __device__ __noinline__ int negate(int x) { return -x; }

@@ -103,13 +103,13 @@ def test_partial_warps(block: int) -> None:
     out = emu.empty(block, np.int32)
     quiet = program("divergence", params=emu.EmuParams(synccheck=False))
     launch(quiet, "partial_warp", 1, block, emu.asarray(x), out)
-    want = np.zeros(block, np.int64)
+    want = np.zeros(block, np.uint64)
     for first in range(0, block, 32):
         warp = x[first : first + 32]
         ballot = sum(1 << i for i, v in enumerate(warp.tolist()) if v > 0)
         partner = np.array([warp[i ^ 1] if i ^ 1 < warp.size else 0 for i in range(warp.size)])
-        want[first : first + 32] = ballot * 100 + partner + warp.size
-    assert np.array_equal(out[:even], want.astype(np.uint32).astype(np.int32)[:even])
+        want[first : first + 32] = [(ballot * 100 + int(p) + warp.size) % 2**32 for p in partner]
+    assert np.array_equal(out[:even].view(np.uint32), want[:even])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

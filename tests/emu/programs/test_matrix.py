@@ -50,7 +50,7 @@ def test_transpose_conflicts_belong_to_the_column_read() -> None:
     rows, cols = 64, 96
     x, out = emu.asarray(RNG.standard_normal((rows, cols), np.float32)), emu.empty((cols, rows), np.float32)
     report = launch(program("transpose"), "transpose_plain", (3, 2), (32, 8), x, out, np.int32(rows), np.int32(cols))
-    by_line = {line: counts.bank_conflicts for (_, line), counts in report.lines.items() if counts.bank_conflicts}
+    by_line = {line: counts.shared.bank_conflicts for (_, line), counts in report.lines.items() if counts.shared.bank_conflicts}
     assert by_line == {line_of(text("transpose"), "column"): 6 * 32 * 31}
 
 
