@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 LANES = 32
 ELEMENTS_PER_REGISTER = {
-    "f16": 2, "bf16": 2, "tf32": 1, "f32": 1, "f64": 1, "s32": 1, "s8": 4, "u8": 4, "e4m3": 4, "e5m2": 4,
+    "f16": 2, "bf16": 2, "tf32": 1, "f32": 1, "f64": 1, "s32": 1, "s8": 4, "u8": 4, "e4m3": 4, "e5m2": 4, "s4": 8, "u4": 8, "b1": 32,
 }  # fmt: skip
 
 

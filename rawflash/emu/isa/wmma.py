@@ -1,0 +1,173 @@
+"""The older matrix instructions (PTX ISA 9.7.14.4): wmma.load, wmma.store, wmma.mma.
+
+PTX leaves the layout of a wmma fragment open; here it is the mma tiles side by side (fragments.py), so that wmma.mma is a few
+tiles of tiles.py. Each register is one access of its own, counted like any load or store: elements that lie side by side in
+memory travel together, others alone. Silicon may use other accesses for the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rawflash.emu.fragments import parse_shape, wmma
+from rawflash.emu.isa.matrix import read_registers, require_whole_warp, write_registers
+from rawflash.emu.isa.registry import Mods, op
+from rawflash.emu.isa.tiles import ELEMENT_BITS, Tile, elements_per_register, multiply, word
+from rawflash.emu.lower import access
+from rawflash.emu.lower.builder import WarpBuilder
+from rawflash.emu.lower.irtext import LANES, Value
+from rawflash.emu.ptx.tree import Address, Instruction, Operand
+
+LAYOUTS, HALF_SHAPES = "row|col", "m16n16k16|m32n8k16|m8n32k16"
+SPACE = "[.{space:global|shared|shared::cta}]"
+F16_REGISTERS = 8  # of an A or B fragment, whatever the shape
+
+
+class Placement:
+    """Where in memory a lane's elements lie: runs of neighbours, each one access."""
+
+    def __init__(self, b: WarpBuilder, i: Instruction, m: Mods, operand: str):
+        self.b, self.ty = b, m["t"]
+        memory = i.operands[0] if i.mods[0] == "store" else i.operands[1]
+        fragment = wmma(m["shape"], operand, self.ty)
+        held = fragment.rows * fragment.cols // LANES  # without the copies that fill up an f16 fragment
+        row, col = fragment.row[:, :held], fragment.col[:, :held]
+        self.major, self.minor = (row, col) if m["layout"] == "row" else (col, row)
+        self.bits = ELEMENT_BITS[self.ty]
+        self.per_register = elements_per_register(self.ty)
+        self.space = _space(b, memory, m["space"])
+        self.base = b.address(memory)
+        stride: Value = b.src(i.operands[2], "b32") if len(i.operands) > 2 else b.i32(int(self.minor.max()) + 1)
+        self.pitch = b.bin("lshr", b.bin("mul", b.resize(stride, "i64"), b.i64(self.bits)), b.i64(3))
+
+    def runs(self) -> Iterator[tuple[int, int]]:
+        """(first element, elements) of each access: a register's elements, or two whole registers, if they are neighbours."""
+        count = self.major.shape[1]
+        most = 2 if self.per_register == 1 and self.bits * 2 <= 128 else self.per_register
+        first = 0
+        while first < count:
+            size = most
+            while size > 1 and not self._neighbours(first, size):
+                size //= 2
+            yield first, size
+            first += size
+
+    def _neighbours(self, first: int, size: int) -> bool:
+        if first + size > self.major.shape[1]:
+            return False
+        major, minor = self.major[:, first : first + size], self.minor[:, first : first + size]
+        return bool((major == major[:, :1]).all() and (minor == minor[:, :1] + np.arange(size)).all())
+
+    def address(self, first: int) -> Value:
+        """Byte addresses of element ``first`` of all lanes."""
+        b = self.b
+        major, offset = _constant(self.major[:, first]), _constant(self.minor[:, first] * self.bits // 8)
+        return b.bin("add", b.bin("add", b.splat(self.base), b.bin("mul", major, b.splat(self.pitch))), offset)
+
+
+def _constant(numbers: NDArray[np.intp]) -> Value:
+    return Value("<" + ", ".join(f"i64 {int(v)}" for v in numbers) + ">", "i64", LANES)
+
+
+def _space(b: WarpBuilder, operand: Operand, space: str | None) -> str:
+    known = b.symbol_space(operand.base if isinstance(operand, Address) else operand)
+    return (space or known or "generic").split("::")[0]
+
+
+# ------------------------------------------------------------------------------------------------------------ load, store
+@op(
+    f"wmma.load.{{x:a|b}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:{HALF_SHAPES}}}{SPACE}.{{t:f16|bf16|s8|u8}}",
+    f"wmma.load.{{x:a|b}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m16n16k8}}{SPACE}.{{t:tf32}}",
+    f"wmma.load.{{x:a|b}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m8n8k4}}{SPACE}.{{t:f64}}",
+    f"wmma.load.{{x:a}}.sync.aligned.{{layout:row}}.{{shape:m8n8k32}}{SPACE}.{{t:s4|u4}}",
+    f"wmma.load.{{x:b}}.sync.aligned.{{layout:col}}.{{shape:m8n8k32}}{SPACE}.{{t:s4|u4}}",
+    f"wmma.load.{{x:a}}.sync.aligned.{{layout:row}}.{{shape:m8n8k128}}{SPACE}.{{t:b1}}",
+    f"wmma.load.{{x:b}}.sync.aligned.{{layout:col}}.{{shape:m8n8k128}}{SPACE}.{{t:b1}}",
+    f"wmma.load.{{x:c}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:{HALF_SHAPES}}}{SPACE}.{{t:f16|f32|s32}}",
+    f"wmma.load.{{x:c}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m16n16k8}}{SPACE}.{{t:f32}}",
+    f"wmma.load.{{x:c}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m8n8k4}}{SPACE}.{{t:f64}}",
+    f"wmma.load.{{x:c}}.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m8n8k32|m8n8k128}}{SPACE}.{{t:s32}}",
+    varying=True,
+)
+def load(b: WarpBuilder, i: Instruction, m: Mods) -> None:
+    require_whole_warp(b)
+    place = Placement(b, i, m, m["x"])
+    elements: list[Value] = []  # one integer per run
+    registers: list[Value] = []
+    for first, size in place.runs():
+        if place.per_register == 1:
+            registers += access.load(b, place.space, place.address(first), place.bits, size)
+            continue
+        bits = place.bits * size
+        (piece,) = access.load(b, place.space, place.address(first), bits, 1)
+        shift = first % place.per_register * place.bits
+        wide = b.resize(b.splat(piece), "i32")
+        elements.append(b.bin("shl", wide, b.i32(shift)) if shift else wide)
+        if shift + bits == 32:
+            whole = elements[0]
+            for other in elements[1:]:
+                whole = b.bin("or", whole, other)
+            registers.append(whole)
+            elements = []
+    if m["t"] == "f16" and m["x"] in "ab":
+        registers = registers * (F16_REGISTERS // len(registers))
+    write_registers(b, i.operands[0], [b.splat(v) for v in registers])
+
+
+@op(
+    f"wmma.store.d.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:{HALF_SHAPES}}}{SPACE}.{{t:f16|f32|s32}}",
+    f"wmma.store.d.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m16n16k8}}{SPACE}.{{t:f32}}",
+    f"wmma.store.d.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m8n8k4}}{SPACE}.{{t:f64}}",
+    f"wmma.store.d.sync.aligned.{{layout:{LAYOUTS}}}.{{shape:m8n8k32|m8n8k128}}{SPACE}.{{t:s32}}",
+)
+def store(b: WarpBuilder, i: Instruction, m: Mods) -> None:
+    require_whole_warp(b)
+    place = Placement(b, i, m, "d")
+    n = place.major.shape[1] // place.per_register
+    registers = [b.bitcast(v, f"i{max(32, place.bits)}") for v in read_registers(b, i.operands[1], word(m["t"]), n)]
+    for first, size in place.runs():
+        if place.per_register == 1:
+            access.store(b, place.space, place.address(first), registers[first : first + size], place.bits)
+            continue
+        whole = registers[first // place.per_register]
+        piece = b.bin("lshr", whole, b.i32(first % place.per_register * place.bits))
+        access.store(b, place.space, place.address(first), [b.resize(piece, f"i{place.bits * size}")], place.bits * size)
+
+
+# ------------------------------------------------------------------------------------------------------------ multiply
+PAIR = f"{{al:{LAYOUTS}}}.{{bl:{LAYOUTS}}}"
+
+
+@op(
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:f16|f32}}.{{c:f16|f32}}",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:f32}}.{{a:bf16}}.{{b:bf16}}.{{c:f32}}",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:m16n16k8}}.{{d:f32}}.{{a:tf32}}.{{b:tf32}}.{{c:f32}}",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:m8n8k4}}[.rn].{{d:f64}}.{{a:f64}}.{{b:f64}}.{{c:f64}}",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:s32}}.{{a:s8}}.{{b:s8}}.{{c:s32}}[.satfinite]",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:s32}}.{{a:u8}}.{{b:u8}}.{{c:s32}}[.satfinite]",
+    "wmma.mma.sync.aligned.row.col.{shape:m8n8k32}.{d:s32}.{a:s4}.{b:s4}.{c:s32}[.satfinite]",
+    "wmma.mma.sync.aligned.row.col.{shape:m8n8k32}.{d:s32}.{a:u4}.{b:u4}.{c:s32}[.satfinite]",
+    "wmma.mma.{logic:xor|and}.popc.sync.aligned.row.col.{shape:m8n8k128}.{d:s32}.{a:b1}.{b:b1}.{c:s32}",
+    varying=True,
+)
+def mma(b: WarpBuilder, i: Instruction, m: Mods) -> None:
+    """The layouts say how the fragments were loaded; once loaded they are all alike."""
+    require_whole_warp(b)
+    rows, columns, k = parse_shape(m["shape"])
+    a_type, b_type = m.get("a", "f16"), m.get("b", "f16")
+    tile = Tile(min(rows, 16), k, a_type, b_type, m["c"], m["d"], m.get("satfinite", False), m.get("logic", ""))
+    n_a, n_b, n_c = (tile.registers(o) for o in "abc")
+    tiles_down, tiles_across = rows // tile.m, columns // 8
+    a = read_registers(b, i.operands[1], word(a_type), F16_REGISTERS if a_type == "f16" else n_a * tiles_down)
+    bb = read_registers(b, i.operands[2], word(b_type), F16_REGISTERS if b_type == "f16" else n_b * tiles_across)
+    c = read_registers(b, i.operands[3], word(m["c"]), n_c * tiles_down * tiles_across)
+    out: list[Value] = []
+    for down in range(tiles_down):
+        for across in range(tiles_across):
+            at = down * tiles_across + across
+            part = (a[n_a * down : n_a * (down + 1)], bb[n_b * across : n_b * (across + 1)], c[n_c * at : n_c * (at + 1)])
+            out += multiply(b, tile, *part)
+    write_registers(b, i.operands[0], out)
