@@ -22,7 +22,7 @@ from rawflash.emu.machine.arena import Arena, device_memory
 from rawflash.emu.machine.arguments import Bound, bind_arguments, release, write_back
 from rawflash.emu.machine.faults import fault
 from rawflash.emu.machine.hostcalls import HostCalls
-from rawflash.emu.machine.records import Dim3, Geometry, WorkerMemory, alloc_table, launch_record, put, worker_memory
+from rawflash.emu.machine.records import Dim3, Geometry, WorkerMemory, alloc_table, get, launch_record, put, worker_memory
 from rawflash.emu.params import EmuParams
 from rawflash.emu.ptx.tree import Module
 from rawflash.emu.traffic.collect import collect
@@ -133,7 +133,7 @@ class _Run:
         self.geometry = Geometry(grid, cta, dynamic_start + dynamic, dynamic, len(slots) + 1)
         rows = []
         for a in arena.live():
-            flags = Alloc.READ_ONLY if a.read_only else 0
+            flags = Alloc.READ_ONLY if a.read_only or not bound.writable.get(a.lo, True) else 0
             rows.append((a.lo, a.hi, slots.get(a.lo, 0), flags))
         self.allocs = alloc_table(rows)
         stride = -(-(symbols.local_bytes + 64) // 16) * 16 if symbols.local_bytes else 0
@@ -154,7 +154,7 @@ class _Run:
             put(self.workers[0].record, Worker.GLOBAL_ORIGIN, "Q", arena.base)
         self._next = 0
         self._lock = threading.Lock()
-        self.failed: WorkerMemory | None = None
+        self.failures: list[WorkerMemory] = []
 
     def _orders(self) -> None:
         if self.params.order_seed is None:
@@ -171,16 +171,15 @@ class _Run:
         run = jit.RUN_TYPE(runtime_library(self.params).addresses["rf_run"])
 
         def work(w: WorkerMemory) -> None:
-            while self.failed is None:
+            while True:
                 with self._lock:
                     first = self._next
                     self._next += chunk
-                if first >= total:
+                if first >= total or first > get(self.record, Launch.STOP, "q"):
                     return
                 if run(w.record.ctypes.data, self.compiled.address, first, min(chunk, total - first)) < 0:
                     with self._lock:
-                        if self.failed is None:
-                            self.failed = w
+                        self.failures.append(w)
                     return
 
         if len(self.workers) == 1:
@@ -196,8 +195,9 @@ class _Run:
                 t.join()
 
     def raise_fault(self, module: Module) -> None:
-        if self.failed is not None:
-            raise fault(self.lowered, self.failed.record, self.geometry, module.text.splitlines(), self.arena, self.bound, self.host.note)
+        if self.failures:
+            first = min(self.failures, key=lambda w: get(w.record, Worker.POSITION, "q"))
+            raise fault(self.lowered, first.record, self.geometry, module.text.splitlines(), self.arena, self.bound, self.host.note)
 
     def report(self) -> LaunchReport:
         r = collect(self.lowered, self.workers, self.slots, self.geometry.n_warps)

@@ -124,7 +124,7 @@ def _local_address(b: WarpBuilder, address: Value, size: int, write: bool) -> Va
         lane = b.first_lane(outside)
         with b.when(b.cmp("icmp ne", outside, b.i32(0)), likely=False):
             at = b.extract(address, b.bin("and", lane, b.i32(31)))
-            b.fail_if(Value("true", "i1"), "out_of_bounds", lane, at)
+            b.fail_if(Value("true", "i1"), "out_of_bounds", lane, at, site=b.new_site("local", write, size))
     lanes = Value("<" + ", ".join(f"i64 {k}" for k in range(32)) + ">", "i64", LANES)
     return b.bin("add", address, b.bin("mul", lanes, b.splat(stride)))
 

@@ -31,8 +31,12 @@ def arrive(b: WarpBuilder, i: Instruction) -> None:
     """Register this warp at the barrier; the caller suspends it unless the instruction only arrives."""
     _, barrier_operand, count_operand, predicate_operand = _operands(i)
     barrier = _scalar(b, barrier_operand)
-    b.fail_if(b.cmp("icmp ugt", barrier, b.i32(15)), "bad_mask")
+    b.fail_if(b.cmp("icmp ugt", barrier, b.i32(15)), "bad_barrier", aux=b.i64(-1))
     threads = _scalar(b, count_operand) if count_operand is not None else b.i32(0)
+    if count_operand is not None:
+        odd = b.cmp("icmp ne", b.bin("and", threads, b.i32(31)), b.i32(0))
+        b.fail_if(b.bin("or", odd, b.cmp("icmp sle", threads, b.i32(0))), "bad_barrier", aux=b.resize(threads, "i64", True))
+    b.store(b.i32(b.new_site("none", False, 0)), b.gep("%warp", Warp.BAR_SITE))
     record = _record(b, Worker.BAR_ACC, barrier)
     b.store(b.bin("add", b.load("i32", record), b.i32(1)), record)
     if predicate_operand is not None:

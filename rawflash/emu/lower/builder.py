@@ -359,12 +359,21 @@ class WarpBuilder(IRWriter):
         return self.facts.lanes.constant(operand, self.instruction)
 
     # ------------------------------------------------------------------------------------------- errors
-    def fail_if(self, condition: Value, kind: str, lane: Value | None = None, address: Value | None = None, aux: Value | None = None) -> None:
-        """Stop the launch when the scalar i1 holds. The site is the instruction being lowered."""
+    def fail_if(
+        self,
+        condition: Value,
+        kind: str,
+        lane: Value | None = None,
+        address: Value | None = None,
+        aux: Value | None = None,
+        site: int | None = None,
+    ) -> None:
+        """Stop the launch when the scalar i1 holds. The site is the instruction being lowered, or a given access of it."""
         from rawflash.emu.lower.layout import ERROR_KIND
 
         with self.when(condition, likely=False):
-            site = self.new_site("none", False, 0)
+            if site is None:
+                site = self.new_site("none", False, 0)
             self.store(self.i32(ERROR_KIND[kind]), self.gep("%w", Worker.ERR_KIND))
             self.store(self.i32(site), self.gep("%w", Worker.ERR_SITE))
             self.store(lane if lane is not None else self.first_lane(self.lane_mask()), self.gep("%w", Worker.ERR_LANE))

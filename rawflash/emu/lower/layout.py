@@ -31,7 +31,7 @@ class Launch:
     WARP_ORDER = 88  # ptr to i32 permutation, or null
     MAX_ITERATIONS = 96  # i64
     GRIDID = 104  # i64
-    STOP = 112  # i32: set by a worker that failed, read by the others
+    STOP = 112  # i64: lowest position in the order of CTAs that failed; later ones need not be run
     SHADOW_DELTA = 120  # i64: shadow byte address = data address + delta
     SMEM_DYNAMIC = 128  # i32
     HOST_CALL = 136  # ptr: i32 (worker, warp, kind, lane, a, b)
@@ -80,7 +80,9 @@ class Worker:
     DATA = 448  # 4 x 32 x i64 scratch for data
     BAR_ACC = 1472  # 16 x {i32 arrived threads, i32 popc, i32 and, i32 or}
     BAR_RESULT = 1728  # 16 x {i32 popc, i32 and, i32 or, i32 pad}
-    SIZE = 2048
+    PAIRED = 1984  # i32 count, then up to 7 x {i32 site, i32 site}: barriers of one id that warps met at different places
+    POSITION = 2048  # i64: place of the current CTA in the order
+    SIZE = 2112
 
 
 class Warp:
@@ -97,6 +99,7 @@ class Warp:
     LOCAL = 40  # ptr
     PENDING = 48  # i32: cp.async groups committed
     SYNC = 52  # i32: warp-level synchronisations executed, for the race detector
+    BAR_SITE = 56  # i32: where this warp waits
     TID = 64  # 3 x 32 x i32
     STACK = 448  # STACK_ENTRIES x {i32 mask, i32 block, i32 rpc, i32 pad}
     REGISTERS = 448 + 16 * STACK_ENTRIES
@@ -157,6 +160,7 @@ ERRORS = {
     14: "host",
     15: "call",
     16: "span",
+    17: "bad_barrier",
 }
 ERROR_KIND = {name: kind for kind, name in ERRORS.items()}
 

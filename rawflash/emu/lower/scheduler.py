@@ -11,12 +11,14 @@ YIELD_LIMIT = 1 << 22  # rounds in which warps only spin
 
 
 def _stop(b: IRWriter, kind: str | None) -> None:
-    """Leave the loop with an error; the other workers see LAUNCH.STOP and leave too."""
+    """Leave the loop with an error. Other workers go on with earlier CTAs only, so that the first fault is what is reported."""
     if kind is not None:
         b.store(b.i32(ERROR_KIND[kind]), b.gep("%w", Worker.ERR_KIND))
-        b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
-    launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
-    b.store(b.i32(1), b.gep(launch, Launch.STOP))
+        if kind != "deadlock":
+            b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
+    stop = b.gep(b.load("ptr", b.gep("%w", Worker.LAUNCH)), Launch.STOP)
+    position = b.load("i64", b.gep("%w", Worker.POSITION))
+    b.define(f"atomicrmw umin ptr {stop.ir}, i64 {position.ir} seq_cst", "i64")
     b.raw(f"ret i32 {FAILED}")
     b.label(b.new_label("dead"))
 
@@ -106,6 +108,7 @@ def _release_barriers(b: IRWriter, launch: Value, released: Value) -> None:
                     b.store(b.load("i32", b.gep(acc, 4 + 4 * k)), b.gep(result, 4 * k))
                 for k in range(4):
                     b.store(b.i32(0), b.gep(acc, 4 * k))
+                _note_pairs(b, warps, stride, n_warps, bar)
                 epoch = b.load("i32", b.gep("%w", Worker.EPOCH))
                 b.store(b.bin("add", epoch, b.i32(1)), b.gep("%w", Worker.EPOCH))
                 b.store(b.i32(1), released)
@@ -120,6 +123,46 @@ def _release_barriers(b: IRWriter, launch: Value, released: Value) -> None:
                         b.store(b.i32(0), b.gep(warp, Warp.STATUS))
 
 
+def _note_pairs(b: IRWriter, warps: Value, stride: Value, n_warps: Value, bar: Value) -> None:
+    """Remember when warps meet at one barrier from different places in the code: legal on the hardware, often a mistake."""
+    first = b.alloca("i32", 4)
+    b.store(b.i32(-1), first)
+    with b.loop(n_warps) as n:
+        warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
+        status, number = b.load("i32", b.gep(warp, Warp.STATUS)), b.load("i32", b.gep(warp, Warp.BAR_ID))
+        with b.when(b.bin("and", b.cmp("icmp eq", status, b.i32(1)), b.cmp("icmp eq", number, bar))):
+            site, seen = b.load("i32", b.gep(warp, Warp.BAR_SITE)), b.load("i32", first)
+            with b.when(b.cmp("icmp eq", seen, b.i32(-1))):
+                b.store(site, first)
+            count = b.load("i32", b.gep("%w", Worker.PAIRED))
+            other = b.bin("and", b.cmp("icmp ne", seen, b.i32(-1)), b.cmp("icmp ne", seen, site))
+            with b.when(b.bin("and", other, b.cmp("icmp ult", count, b.i32(7)))):
+                known = b.alloca("i32", 4)
+                b.store(b.i32(0), known)
+                with b.loop(count) as k:
+                    entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(k, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
+                    same = b.bin("and", b.cmp("icmp eq", b.load("i32", entry), seen), b.cmp("icmp eq", b.load("i32", b.gep(entry, 4)), site))
+                    with b.when(same):
+                        b.store(b.i32(1), known)
+                with b.when(b.cmp("icmp eq", b.load("i32", known), b.i32(0))):
+                    entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(count, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
+                    b.store(seen, entry)
+                    b.store(site, b.gep(entry, 4))
+                    b.store(b.bin("add", count, b.i32(1)), b.gep("%w", Worker.PAIRED))
+
+
+def _blame_waiting(b: IRWriter, warps: Value, stride: Value, n_warps: Value) -> None:
+    """Name the first warp that waits, and where."""
+    b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
+    with b.loop(n_warps) as k:
+        n = b.bin("sub", b.bin("sub", n_warps, b.i32(1)), k)
+        warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
+        with b.when(b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(1))):
+            b.store(b.load("i32", b.gep(warp, Warp.BAR_SITE)), b.gep("%w", Worker.ERR_SITE))
+            b.store(n, b.gep("%w", Worker.ERR_WARP))
+            b.store(b.i32(0), b.gep("%w", Worker.ERR_LANE))
+
+
 def _run(b: IRWriter) -> None:
     """i32 rf_run(w, kernel, first, count): execute CTAs first .. first+count-1 of the launch order."""
     launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
@@ -129,11 +172,13 @@ def _run(b: IRWriter) -> None:
     iterations = b.load("i64", b.gep(launch, Launch.MAX_ITERATIONS))
     progress, undone, spins = b.alloca("i32", 4), b.alloca("i32", 4), b.alloca("i32", 4)
     with b.loop(Value("%count", "i64"), "i64") as c:
-        stopped = b.load("i32", b.gep(launch, Launch.STOP))
-        with b.when(b.cmp("icmp ne", stopped, b.i32(0))):
+        position = b.bin("add", Value("%first", "i64"), c)
+        b.store(position, b.gep("%w", Worker.POSITION))
+        stopped = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
+        with b.when(b.cmp("icmp ugt", position, stopped)):
             b.raw(f"ret i32 {DONE}")
             b.label(b.new_label("dead"))
-        linear = _permuted(b, launch, Launch.CTA_ORDER, b.bin("add", Value("%first", "i64"), c), "i64")
+        linear = _permuted(b, launch, Launch.CTA_ORDER, position, "i64")
         _start_cta(b, launch, linear)
         b.store(b.i32(0), spins)
         round_, finished = b.new_label("round"), b.new_label("finished")
@@ -176,11 +221,12 @@ def _run(b: IRWriter) -> None:
             count = b.bin("add", b.load("i32", spins), b.i32(1))
             b.store(count, spins)
             with b.when(b.cmp("icmp eq", b.load("i32", ready), b.i32(0))):
+                _blame_waiting(b, warps, stride, n_warps)
                 _stop(b, "deadlock")
             with b.when(b.cmp("icmp ugt", count, b.i32(YIELD_LIMIT))):
                 _stop(b, "hung")
-            other_stop = b.load("i32", b.gep(launch, Launch.STOP))
-            with b.when(b.cmp("icmp ne", other_stop, b.i32(0))):
+            other_stop = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
+            with b.when(b.cmp("icmp ult", other_stop, position)):
                 b.raw(f"ret i32 {DONE}")
                 b.label(b.new_label("dead"))
         b.jump(round_)

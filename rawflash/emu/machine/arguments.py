@@ -34,6 +34,7 @@ class Bound:
     block: bytearray
     staged: dict[int, Staged] = field(default_factory=dict)
     pointers: dict[int, tuple[int, str]] = field(default_factory=dict)  # lowest address of an allocation -> (argument, name)
+    writable: dict[int, bool] = field(default_factory=dict)  # the same -> some argument may be written through
 
 
 def _bounds(a: NDArray[Any]) -> tuple[int, int]:
@@ -115,10 +116,16 @@ def _check_scalar(where: str, arg: Any, data: bytes, kind: str, p: Variable, siz
 
 def _pointer(arg: NDArray[Any], n: int, p: Variable, arena: Arena, bound: Bound, where: str) -> int:
     address = int(arg.ctypes.data)
+    if arg.size and not arg.flags.c_contiguous:
+        raise ArgumentMismatch(
+            f"{where} is a view that is not contiguous (strides {arg.strides}); a kernel sees only the pointer: "
+            "pass numpy.ascontiguousarray(x), or the base array and the strides as arguments"
+        )
     if arena.contains(address):
         found = arena.find(address)
         if found is None:
             raise ArgumentMismatch(f"{where} points into freed device memory")
+        bound.writable[found.lo] = bound.writable.get(found.lo, False) or arg.flags.writeable
         bound.pointers.setdefault(found.lo, (n, p.name))
         return address
     owner = arg

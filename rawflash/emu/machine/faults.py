@@ -27,6 +27,7 @@ KINDS: dict[str, type[errors.KernelFault]] = {
     "window": errors.OutOfBounds,
     "host": errors.Trap,
     "call": errors.Trap,
+    "bad_barrier": errors.SyncError,
 }
 
 
@@ -78,6 +79,8 @@ def _detail(
         return "every warp that has not finished waits at a barrier that the others will never reach"
     if kind == "divergent_barrier":
         return f"lanes {_lanes(aux)} of the warp are elsewhere"
+    if kind == "bad_barrier":
+        return "the barrier number must be 0 to 15" if aux in (-1, (1 << 64) - 1) else f"a thread count of {aux} is not a positive multiple of 32"
     if kind == "bad_mask":
         return {
             1: "this lane executes the instruction but its bit is not in the mask",

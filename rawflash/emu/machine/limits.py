@@ -56,5 +56,5 @@ def check_shared(kernel: str, static: int, dynamic: int, opted_in: int, limits: 
     if total > limits.shared_default and dynamic > opted_in:
         raise ResourceLimit(
             f"kernel '{kernel}' needs {total} bytes of shared memory, more than the default {limits.shared_default}: "
-            f"set kernel.max_dynamic_shared_size_bytes = {dynamic} first"
+            f"it opted in to {opted_in} dynamic bytes, set kernel.max_dynamic_shared_size_bytes = {dynamic} first"
         )

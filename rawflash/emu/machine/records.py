@@ -83,6 +83,7 @@ def launch_record(g: Geometry, warp_bytes: int, local_stride: int, params: int, 
     put(r, Launch.N_CTAS, "q", g.n_ctas)
     put(r, Launch.SHADOW_DELTA, "q", shadow_delta)
     put(r, Launch.N_SLOTS, "q", g.n_slots)
+    put(r, Launch.STOP, "q", (1 << 63) - 1)
     return r
 
 

@@ -44,8 +44,24 @@ def collect(lowered: Lowered, workers: list[WorkerMemory], slots: dict[int, tupl
             for slot, argument in arguments.items():
                 _add_argument(argument, _site_traffic(counts[site.index, slot], site.write))
     _instructions(report, lowered, blocks)
+    report.warnings = _paired_barriers(lowered, workers)
     report.arguments = sorted(arguments.values(), key=lambda a: a.index)
     return report
+
+
+def _paired_barriers(lowered: Lowered, workers: list[WorkerMemory]) -> list[str]:
+    """A sentence for every two lines whose barriers paired up."""
+    found: dict[str, None] = {}
+    for w in workers:
+        for k in range(get(w.record, Worker.PAIRED, "i")):
+            places = []
+            for half in (0, 4):
+                i = lowered.sites[get(w.record, Worker.PAIRED + 4 + 8 * k + half, "i")].instruction
+                places.append(f"{i.loc.file}:{i.loc.line}" if i.loc is not None else f"PTX line {i.line}")
+            if places[0] != places[1]:
+                a, b = sorted(places)
+                found[f"warps of kernel '{lowered.name}' met at one barrier from different places: {a} and {b}"] = None
+    return list(found)
 
 
 def _add_argument(a: ArgumentTraffic, t: SpaceTraffic) -> None:
