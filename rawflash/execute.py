@@ -173,7 +173,7 @@ class _Run:
         self.result.texts["nvrtc.log"] = compiled.log
         self.result.tags.update(nvrtc=compiled.nvrtc, options=" ".join(compiled.options), compile_cached=str(compiled.cached).lower())
         self._resources(compiled)
-        self.module = self.backend.compile(compiled)
+        self.module = self.backend.compile(compiled, self.plan)
         self.result.metrics["host/compile_s"] = time.perf_counter() - started
 
     def _resources(self, compiled: CompiledSource) -> None:

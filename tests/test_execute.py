@@ -108,7 +108,7 @@ class FakeBackend:
     def gpu(self, wanted: Gpu) -> Gpu:
         return wanted
 
-    def compile(self, source: Any) -> Any:
+    def compile(self, source: Any, plan: Any) -> Any:
         return source
 
     def to_device(self, array: np.ndarray) -> np.ndarray:

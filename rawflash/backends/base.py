@@ -215,8 +215,8 @@ class Backend(Protocol):
     def gpu(self, wanted: Gpu) -> Gpu:
         """The GPU whose limits hold: `wanted` on the emulator, the device at hand on a real one."""
 
-    def compile(self, source: CompiledSource) -> Any:
-        """A module object with get_function. Raises CompileError, LaunchError or Unsupported."""
+    def compile(self, source: CompiledSource, plan: Plan) -> Any:
+        """A module object with get_function, its kernels ready for the plan's launches. Raises LaunchError or Unsupported."""
 
     def to_device(self, array: NDArray[Any]) -> Any:
         """A copy of a NumPy array."""

@@ -138,7 +138,7 @@ class CupyBackend:
         except self.cupy.cuda.compiler.CompileException as error:
             raise LaunchError(f"CuPy could not compile what NVRTC compiled before: {_first_line(error)}") from error
 
-    def compile(self, source: CompiledSource) -> Any:
+    def compile(self, source: CompiledSource, plan: Plan) -> Any:
         """A cupy.RawModule of the same text and options as the PTX; CuPy appends compile.cupy_appends by itself."""
         with self._on_device():
             module = self.cupy.RawModule(code=source.source.text, options=source.options)

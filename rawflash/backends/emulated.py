@@ -64,10 +64,13 @@ class EmulatedBackend:
         """The emulator takes any description."""
         return wanted
 
-    def compile(self, source: CompiledSource) -> Any:
-        """Load the PTX. Raises Unsupported for an instruction that the emulator lacks, LaunchError for PTX it cannot read."""
+    def compile(self, source: CompiledSource, plan: Plan) -> Any:
+        """PTX to machine code. Raises Unsupported for an instruction that the emulator lacks, LaunchError for PTX it cannot read."""
         with _translated():
-            return emu.RawModule(code=source.ptx, arch=source.arch, params=self.params)
+            module = emu.RawModule(code=source.ptx, arch=source.arch, params=self.params)
+            for launch in plan.launches:
+                module.get_function(launch.entry).compile(launch.cta)
+        return module
 
     def to_device(self, array: NDArray[Any]) -> Any:
         """An initialised copy in the emulator's memory."""

@@ -103,9 +103,10 @@ def test_run_launches_with_the_source_and_the_options_and_waits() -> None:
     fake = FakeCupy({"twice": double})
     backend = CupyBackend(0, fake)
     compiled = SimpleNamespace(source=SimpleNamespace(text="code"), options=("-lineinfo", "-DX=1"))
-    module = backend.compile(compiled)  # type: ignore[arg-type]
+    work = plan(launch("twice", "X", "O", np.int32(4), shared_bytes=98304))
+    module = backend.compile(compiled, work)  # type: ignore[arg-type]
     arrays = {"X": backend.to_device(np.ones(4, np.float32)), "O": backend.empty((4,), np.dtype(np.float32))}
-    execution = backend.run(module, plan(launch("twice", "X", "O", np.int32(4), shared_bytes=98304)), arrays)
+    execution = backend.run(module, work, arrays)
     assert (execution.counters, execution.timing) == (None, None)
     assert backend.to_host(arrays["O"]).tolist() == [2, 2, 2, 2]
     assert fake.log == [("module", ("-lineinfo", "-DX=1")), "compile", ("launch", "twice"), "stream.synchronize"]

@@ -47,9 +47,13 @@ def launch(entry: str, *args: Any, threads: int = 256) -> Any:
     return SimpleNamespace(launches=(one,))
 
 
+def start(backend: EmulatedBackend, compiled: Any, plan: Any, arrays: dict[str, Any]) -> Execution:
+    return backend.run(backend.compile(compiled, plan), plan, arrays)
+
+
 def scaled(backend: EmulatedBackend, compiled: Any) -> tuple[Execution, np.ndarray]:
     arrays = {"X": backend.to_device(np.arange(N, dtype=np.float32)), "Y": backend.empty((N,), np.dtype(np.float32))}
-    execution = backend.run(backend.compile(compiled), launch("scale", "X", "Y", np.int32(N), np.float32(0.5)), arrays)
+    execution = start(backend, compiled, launch("scale", "X", "Y", np.int32(N), np.float32(0.5)), arrays)
     return execution, backend.to_host(arrays["Y"])
 
 
@@ -110,13 +114,13 @@ def test_faults_become_launch_errors_that_name_the_line(ready: Any, entry: str, 
         "Z": backend.empty((256,), np.dtype(np.float32)),
     }
     with pytest.raises(LaunchError, match=words):
-        backend.run(backend.compile(compiled), launch(entry, *args), arrays)
+        start(backend, compiled, launch(entry, *args), arrays)
 
 
 def test_an_instruction_that_the_emulator_lacks_is_unsupported(ready: Any) -> None:
     backend, compiled = ready
     with pytest.raises(Unsupported, match="vadd4"):
-        backend.run(backend.compile(compiled), launch("alien", "Y"), {"Y": backend.empty((256,), np.dtype(np.float32))})
+        start(backend, compiled, launch("alien", "Y"), {"Y": backend.empty((256,), np.dtype(np.float32))})
 
 
 def test_the_parameters_reach_the_emulator(ready: Any, tmp_path: Path) -> None:
