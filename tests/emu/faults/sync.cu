@@ -9,10 +9,10 @@ extern "C" __global__ void two_barriers_for_one(int* out) {
     s[threadIdx.x] = threadIdx.x;
     if (threadIdx.x < 32) {
         s[threadIdx.x] = 1;
-        __syncthreads();
+        __syncthreads();  // first of two
     } else {
         s[threadIdx.x] = 2;
-        __syncthreads();
+        __syncthreads();  // second of two
         s[threadIdx.x] += 1;
     }
     out[threadIdx.x] = s[threadIdx.x];
@@ -38,10 +38,13 @@ extern "C" __global__ void source_outside_mask(const int* x, int* out) {
 extern "C" __global__ void lanes_outside_mask(const int* x, int* out) {
     out[threadIdx.x] = __shfl_xor_sync(0x0000ffffu, x[threadIdx.x], 1);  // lanes_outside_mask
 }
-extern "C" __global__ void syncwarp_with_the_exited(int* out) {
-    if (threadIdx.x >= 20) return;
-    out[threadIdx.x] = threadIdx.x;
-    __syncwarp(FULL);  // syncwarp_with_the_exited
+extern "C" __global__ void syncwarp_of_half_a_warp(int* out) {
+    if (threadIdx.x < 16) {
+        out[threadIdx.x] = threadIdx.x;
+        __syncwarp(FULL);  // syncwarp_of_half_a_warp
+        out[threadIdx.x ^ 1] += 1;
+    }
+    out[threadIdx.x] += 1;
 }
 extern "C" __global__ void too_few_arrive(int* out) {
     if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;" ::: "memory");  // too_few_arrive
@@ -52,7 +55,9 @@ extern "C" __global__ void not_a_multiple_of_a_warp(int* out, int n) {
     out[threadIdx.x] = 1;
 }
 extern "C" __global__ void ballot_names_absent_lanes(int* out) {
-    if (threadIdx.x & 1) out[threadIdx.x] = __ballot_sync(FULL, threadIdx.x > 5);  // ballot_names_absent_lanes
+    int votes = 0;
+    if (threadIdx.x & 1) votes = __ballot_sync(FULL, threadIdx.x > 5);  // ballot_names_absent_lanes
+    out[threadIdx.x] += votes;
 }
 extern "C" __global__ void never_ends(volatile int* flag, int* out) {
     while (flag[0] == 0) out[threadIdx.x] = 1;
@@ -73,6 +78,12 @@ extern "C" __global__ void exit_before_barrier(int* out, int n) {
     s[threadIdx.x] = threadIdx.x;
     __syncthreads();
     out[threadIdx.x] = s[n - 1 - threadIdx.x];
+}
+extern "C" __global__ void syncwarp_with_the_exited(int* out) {
+    if (threadIdx.x >= 20) return;
+    out[threadIdx.x] = threadIdx.x;
+    __syncwarp(FULL);  // lanes that have exited need not come
+    out[threadIdx.x ^ 1] += 1;
 }
 extern "C" __global__ void half_warp_reduction(const int* x, int* out) {
     if (threadIdx.x < 16) {

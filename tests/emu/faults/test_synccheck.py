@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rawflash import emu
-from tests.emu.faults.table import Row, check, compiled, full, run, within
-from tests.emu.harness import launch, zeros
+from tests.emu.faults.table import FOLDER, Row, check, compiled, full, run, within
+from tests.emu.harness import launch, line_of, zeros
 
 PARAMS = emu.EmuParams(max_loop_iterations=100_000)
 I32 = np.int32
@@ -19,12 +19,11 @@ def uneven() -> np.ndarray:
 
 FAULTS = [
     Row("barrier_in_half_a_warp", "DivergentBarrier", lambda: (full(32),), 2),
-    Row("two_barriers_for_one", "SyncError", lambda: (full(64),), 1, 64, lines=()),
     Row("trip_counts_differ", "DivergentBarrier", lambda: (uneven(), full(32))),
     Row("butterfly_of_48", "BadMask", lambda: (full(48), full(48)), 1, 48),
     Row("source_outside_mask", "BadMask", lambda: (full(32), full(32)), tid=(0, 0, 0)),
     Row("lanes_outside_mask", "BadMask", lambda: (full(32), full(32))),
-    Row("syncwarp_with_the_exited", "SyncError", lambda: (full(32),)),
+    Row("syncwarp_of_half_a_warp", "BadMask", lambda: (full(32),)),
     Row("too_few_arrive", "Deadlock", lambda: (full(96),), 1, 96),
     Row("not_a_multiple_of_a_warp", "SyncError", lambda: (full(64), I32(33)), 1, 64),
     Row("ballot_names_absent_lanes", "BadMask", lambda: (full(32),)),
@@ -32,6 +31,7 @@ FAULTS = [
 ]
 CLEAN = [
     Row("exit_before_barrier", "", lambda: (full(64), I32(40)), 1, 64),
+    Row("syncwarp_with_the_exited", "", lambda: (full(32),)),
     Row("half_warp_reduction", "", lambda: (full(32), full(1))),
     Row("uniform_condition", "", lambda: (full(64), full(64), I32(5)), 2, 64),
     Row("half_the_cta", "", lambda: (full(128), full(128)), 1, 128),
@@ -63,6 +63,17 @@ def test_right_answers() -> None:
     launch(mod, "partial_last_warp", 1, 48, full(48), out)
     groups = [sum(range(16)), sum(range(16, 32)), sum(range(32, 48))]
     assert out[:48].tolist() == [groups[t // 16] for t in range(48)]
+
+
+def test_warps_that_meet_at_one_barrier_from_two_places_are_warned_of() -> None:
+    """Hardware pairs the two barriers, so the launch goes on; the report names both lines (P16b)."""
+    out = zeros(64, I32)
+    report = launch(compiled("sync", PARAMS), "two_barriers_for_one", 1, 64, out)
+    assert out.tolist() == [1] * 32 + [3] * 32
+    source = (FOLDER / "sync.cu").read_text()
+    assert len(report.warnings) == 1
+    assert all(str(line_of(source, tag)) in report.warnings[0] for tag in ("first of two", "second of two"))
+    assert launch(compiled("sync", PARAMS), "exit_before_barrier", 1, 64, out, I32(40)).warnings == []
 
 
 def test_the_sentence_says_who_is_missing() -> None:
