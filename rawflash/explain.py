@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import difflib
 import re
+import traceback
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-__all__ = ["explain"]
+__all__ = ["explain", "internal_error"]
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false", "string": "text"}
 
@@ -33,6 +35,13 @@ def explain(error: BaseException, unknown_key: Callable[[str], str]) -> str | No
     if type(error).__module__.startswith("hydra"):
         return " ".join(str(error).split())
     return None
+
+
+def internal_error(error: BaseException) -> str:
+    """One sentence for an error that nobody foresaw, with the place where it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"internal error: {type(error).__name__}: {error}{place}; add debug=true for the traceback"
 
 
 def _missing_option(error: BaseException) -> str | None:

@@ -16,9 +16,10 @@ from rawflash.choose import choose_backend, choose_gpu
 from rawflash.config import Settings, gpu_values
 from rawflash.errors import InvalidConfiguration, TrackingError
 from rawflash.execute import RunResult, run_variant
+from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
 from rawflash.output import Progress, print_end, print_tables, say
-from rawflash.provenance import about
+from rawflash.provenance import about, impersonal
 from rawflash.report import report_markdown
 from rawflash.results import Claim, Row, claim_folder, write_results, write_text
 from rawflash.roofline import Gpu
@@ -104,8 +105,12 @@ def run_rows(
     folder: Path,
     filing: Filing,
     progress: Progress,
+    keep_going: bool = False,
 ) -> list[Row]:
-    """One row per variant, each written below `folder` and then filed as soon as it is there."""
+    """One row per variant, each written below `folder` and then filed as soon as it is there.
+
+    With `keep_going` an error that nobody foresaw costs its row only (a sweep); without, it is raised.
+    """
     rows: list[Row] = []
     head = about(overrides, machine.backend.describe())
     for name in settings.variants:
@@ -113,7 +118,12 @@ def run_rows(
         row.overrides = [*(o for o in overrides if not o.lstrip("+").startswith("kernel=")), f"kernel={name}"]
         with progress.step(" ".join([name, *(f"{key}={value}" for key, value in point.items())])):
             filing.open_child(row)
-            result = run_variant(LADDER[name], settings.problem, settings.tiling, machine.gpu, machine.backend, timing=settings.timing)
+            try:
+                result = run_variant(LADDER[name], settings.problem, settings.tiling, machine.gpu, machine.backend, timing=settings.timing)
+            except Exception as error:
+                if not keep_going or settings.debug:
+                    raise
+                result = RunResult(name, settings.problem, settings.tiling, machine.backend.name, "RUNTIME_ERROR", internal_error(error))
             _fill(row, result)
             rows.append(row)
             write_artifacts(folder / name, result.texts, settings.yaml)
@@ -124,17 +134,17 @@ def run_rows(
 
 
 def _fill(row: Row, result: RunResult) -> None:
-    row.status, row.sentence = result.status, result.sentence
+    row.status, row.sentence = result.status, impersonal(result.sentence)
     row.exit_code = 0 if result.status in ("OK", "INVALID") else 1
     row.metrics, row.samples_ms = dict(result.metrics), list(result.samples_ms)
     row.tensors = [asdict(tensor) for tensor in result.tensors]
-    row.resources, row.tags = dict(result.resources), {name: str(value) for name, value in result.tags.items()}
+    row.resources, row.tags = dict(result.resources), {name: impersonal(str(value)) for name, value in result.tags.items()}
 
 
 def write_artifacts(folder: Path, texts: Mapping[str, str], config: str) -> None:
     """What a row leaves behind besides its numbers: the .cu, the PTX, the traffic table, and the configuration."""
     for name, text in {**texts, CONFIG: config}.items():
-        write_text(folder / name, text)
+        write_text(folder / name, impersonal(text))
 
 
 def write_summary(folder: Path, rows: Sequence[Row], title: str, arguments: Sequence[str], backend: dict[str, str]) -> list[Path]:
@@ -148,9 +158,10 @@ def write_summary(folder: Path, rows: Sequence[Row], title: str, arguments: Sequ
 def finish(rows: Sequence[Row], filing: Filing, folder: Path, arguments: Sequence[str]) -> int:
     """Say where everything is and how to repeat it; returns the exit code. Raises TrackingError when something was not filed."""
     print_end(filing, folder, arguments)
-    for row in rows:
-        if not row.ok and (row.exit_code or len(rows) == 1):
-            print(f"rawflash: {row.variant} is {row.status}: {row.sentence}", file=sys.stderr)
+    wrong = [row for row in rows if not row.ok and (row.exit_code or len(rows) == 1)]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more rows, see the table)" if len(wrong) > 1 else ""
+        print(f"rawflash: {wrong[0].variant} is {wrong[0].status}: {wrong[0].sentence}{more}", file=sys.stderr)
     if filing.problem:
         raise TrackingError(f"the work is done, but not everything could be filed: {filing.problem}.", folder)
     return exit_code(rows)

@@ -75,9 +75,9 @@ _FIGURES = (
     _Figure("ex2", "counted", _metric("ops/ex2"), si),
     _Figure("div", "counted", _sum("ops/div", "ops/rcp"), si),
     _Figure("rescale", "counted", _metric("ops/rescale_mul"), si),
-    _Figure("bank conf", "counted", _metric("smem/bank_conflicts"), si),
+    _Figure("conflict", "counted", _metric("smem/bank_conflicts"), si),
     _Figure("regs", "counted", _metric("res/registers"), si),
-    _Figure("SMEM", "counted", _metric("res/smem_bytes"), lambda v: f"{v / 1024:.4g} KiB"),
+    _Figure("SMEM", "counted", _metric("res/smem_bytes"), lambda v: f"{v / 1024:.4g}Ki"),
     _Figure("FLOP", "modelled", _metric("ops/flops"), si),
     _Figure("err", "checked", _metric("err/ratio"), _ratio),
     _Figure("ms", "measured", _metric("time/gpu_ms_median"), lambda v: f"{v:#.4g}"),
@@ -87,7 +87,7 @@ _FIGURES = (
 )
 
 _NOTES = {
-    "counted": "counted: exact, by executing the kernels' PTX (registers and SMEM: by the compiler)",
+    "counted": "counted: exact, by executing the kernels' PTX (regs and SMEM: by the compiler); conflict = SMEM bank conflicts",
     "modelled": "modelled: a formula (FLOP = 4*B*H*d*visible pairs)",
     "checked": "checked: err = error against float64 / tolerance, right when <= 1",
     "measured": "measured: on the GPU; GB/s = modelled bytes / measured time",

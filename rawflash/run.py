@@ -178,7 +178,7 @@ def _quoted(text: str) -> str:
 def _tell(error: Exception) -> int:
     """Print what went wrong in one sentence; with debug=true or HYDRA_FULL_ERROR=1 the traceback first."""
     from rawflash.config import unknown_key
-    from rawflash.explain import explain
+    from rawflash.explain import explain, internal_error
 
     if _Session.debug:
         traceback.print_exception(error)
@@ -188,9 +188,7 @@ def _tell(error: Exception) -> int:
     if isinstance(error, RawflashError):
         print(f"rawflash: {error}", file=sys.stderr)
         return error.exit_code
-    where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
-    place = f" in {Path(where.filename).name}:{where.lineno}" if where else ""
-    print(f"rawflash: internal error: {type(error).__name__}: {error}{place}; add debug=true for the traceback", file=sys.stderr)
+    print(f"rawflash: {internal_error(error)}", file=sys.stderr)
     return 1
 
 

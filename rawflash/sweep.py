@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import math
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rawflash.config import Settings
 from rawflash.errors import RawflashError, TrackingError, UsageError
+from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
 from rawflash.job import CONFIG, RESULTS, Machine, finish, run_rows, write_summary
 from rawflash.output import Progress, print_tables, say
@@ -96,7 +96,7 @@ def run_point(compose: Callable[[], Settings], overrides: tuple[str, ...], folde
         settings = compose()
         machine = Machine.for_settings(settings)
         write_text(folder / CONFIG, settings.yaml)
-        rows = run_rows(settings, machine, overrides, point, folder, filing, progress)
+        rows = run_rows(settings, machine, overrides, point, folder, filing, progress, keep_going=True)
     except Exception as error:
         rows = [_failed(error, overrides, point)]
         write_results(folder / RESULTS, rows, about(overrides, {}))
@@ -123,8 +123,7 @@ def _failed(error: Exception, overrides: tuple[str, ...], point: dict[str, str])
     """The row of a point that did not get as far as a variant."""
     row = Row(_chosen_kernel(overrides), "INVALID", str(error), exit_code=2, point=point, params=dict(point), overrides=list(overrides))
     if not isinstance(error, RawflashError):
-        traceback.print_exc()
-        row.status, row.sentence, row.exit_code = "RUNTIME_ERROR", f"internal error: {type(error).__name__}: {error}", 1
+        row.status, row.sentence, row.exit_code = "RUNTIME_ERROR", internal_error(error), 1
     elif not isinstance(error, UsageError):
         row.status, row.exit_code = "RUNTIME_ERROR", error.exit_code
     return row
@@ -159,7 +158,7 @@ def finish_sweep(sweep: Sweep) -> int:
         rows += part
     sweep.filing.problem = sweep.filing.problem or next((row.unfiled for row in rows if row.unfiled), "")
     shared = {k: v for k, v in rows[0].params.items() if all(row.params.get(k) == v for row in rows)} if rows else {}
-    title = f"{len(rows)} rows over {', '.join(sweep.axes) or 'one point'}; {describe(shared)}"
+    title = "; ".join(filter(None, [f"{len(rows)} rows over {', '.join(sweep.axes) or 'one point'}", describe(shared)]))
     files = write_summary(sweep.folder, rows, title, sweep.arguments, {})
     sweep.filing.close_parent(rows, files, title, sweep.arguments)
     for line in dict.fromkeys(row.told for row in rows if row.told):

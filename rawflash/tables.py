@@ -49,12 +49,12 @@ class Table:
 
 
 def si(value: float, unit: str = "", digits: int = 3) -> str:
-    """`value` with a decimal prefix (k = 1e3, M = 1e6, G = 1e9), `digits` significant digits: 1.05 MB. Small integers stay whole."""
+    """`value` with a decimal prefix (k = 1e3, M = 1e6, G = 1e9), `digits` significant digits: 1.05 MB, 524k. Small integers stay whole."""
     if value != value or value in (float("inf"), float("-inf")):
         return str(value)
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor * (1 - 0.5 * 10.0**-digits):
-            return f"{_digits(value / factor, digits)} {prefix}{unit}"
+            return f"{_digits(value / factor, digits)}{' ' if unit else ''}{prefix}{unit}"
     text = str(int(value)) if value == int(value) else _digits(value, digits)
     return f"{text} {unit}" if unit else text
 
@@ -112,7 +112,13 @@ def print_rich(table: Table, console: Console) -> None:
 
     for part in fit(table, console.width):
         grid = RichTable(
-            title=part.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, GAP, 0, 0), pad_edge=False
+            title=part.title,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            padding=(0, GAP - 1, 0, 0),
+            pad_edge=False,
+            show_edge=False,
         )
         for column, kind in zip(part.columns, _kinds(part.columns), strict=True):
             head = Text.assemble((column.title, "bold"), "\n", (kind, "dim"))

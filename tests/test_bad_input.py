@@ -118,7 +118,7 @@ def test_a_syntax_error_in_a_kernel(program: Program, workdir: Path, tmp_path: P
     monkeypatch.setattr(paths, "kernels_dir", lambda: kernels)
     got = program("kernel=fa2", "problem=tiny", "block_size=32", mlflow=True)
     assert got.code == 1
-    assert f"rawflash: fa2 is COMPILE_ERROR: fa2.cu:{line}: " in got.err and "Traceback" not in got.err
+    assert f"rawflash: fa2 is COMPILE_ERROR: kernels_cu/fa2.cu:{line}: " in got.err and "Traceback" not in got.err
     assert statuses(workdir) == {"FAILED": 2}
     assert "error" in next(workdir.glob("outputs/*/*/fa2/nvrtc.log")).read_text("utf-8")
 
