@@ -64,28 +64,21 @@ def elements(words: np.ndarray, bits: int) -> np.ndarray:
 
 
 def text(form: Spelling, guard: str = "") -> str:
-    """The kernel ``product(a, b, c, out)``; ``guard`` is PTX to run before, which may set %p1, and ``@%p1`` guards the mma."""
+    """The kernel ``product(a, b, c, out)``. ``guard`` is PTX that runs before and sets %p1, which then guards the mma."""
     lines, declared, groups = ["  mov.u32 %r1, %tid.x;", "  mov.u32 %r2, %ctaid.x;"], [], {}
-    for operand in ("a", "b", "c", "d"):
+    for operand in "abcd":
         kind = getattr(form, operand)
         width, count = max(32, BITS[kind]), form.fragment(operand).registers
-        declared.append(f"  .reg .{kind if kind in ('f64', 'f32') else f'b{width}'} %{operand}<{count}>;")
-        groups[operand] = "{" + ", ".join(f"%{operand}{n}" for n in range(count)) + "}"
-        target = "out" if operand == "d" else operand
+        declared.append(f"  .reg .{kind if kind in ('f64', 'f32') else f'b{width}'} %in_{operand}<{count}>;")
+        groups[operand] = "{" + ", ".join(f"%in_{operand}{n}" for n in range(count)) + "}"
         lines.append(f"  mul.lo.u32 %r3, %r2, {count * 4 * width};")
         lines.append(f"  mad.lo.u32 %r3, %r1, {width // 8}, %r3;")
-        lines += ["  cvt.u64.u32 %d1, %r3;", f"  add.u64 %d{2 if operand != 'd' else 3}, %p_{target}, %d1;"]
+        lines += ["  cvt.u64.u32 %d1, %r3;", f"  add.u64 %d1, %p_{operand}, %d1;"]
         if operand != "d":
-            lines += [f"  ld.global.b{width} %{operand}{n}, [%d2+{4 * width * n}];" for n in range(count)]
-    width = max(32, BITS[form.d])
-    lines.append(guard)
-    lines.append(f"  {'@%p1 ' if guard else ''}{form} {groups['d']}, {groups['a']}, {groups['b']}, {groups['c']};")
-    lines += [f"  st.global.b{width} [%d3+{4 * width * n}], %d{n};" for n in range(form.fragment("d").registers)]
-    # the destination registers share their letter with the harness's addresses
-    body = "\n".join(lines).replace("%d1,", "%d91,").replace("%d1;", "%d91;").replace("%d2,", "%d92,").replace("[%d2", "[%d92")
-    return entry(
-        "product", ["a", "b", "c", "out"], body.replace("[%d3", "[%d93").replace("add.u64 %d3,", "add.u64 %d93,"), "\n".join(declared)
-    )
+            lines += [f"  ld.global.b{width} %in_{operand}{n}, [%d1+{4 * width * n}];" for n in range(count)]
+    lines.append(f"{guard}\n  {'@%p1 ' if guard else ''}{form} {groups['d']}, {groups['a']}, {groups['b']}, {groups['c']};")
+    lines += [f"  st.global.b{width} [%d1+{4 * width * n}], %in_d{n};" for n in range(count)]
+    return entry("product", ["a", "b", "c", "d"], "\n".join(lines), "\n".join(declared))
 
 
 def run(form: Spelling, a: np.ndarray, b: np.ndarray, c: np.ndarray, guard: str = "", block: int = 32, **kwargs: Any) -> np.ndarray:
