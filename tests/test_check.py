@@ -272,6 +272,36 @@ def test_blocked_attention_with_every_rescale_is_right(dtype: str) -> None:
     assert compare(*blocked(p, on_l=True, on_O=True), p).ok
 
 
+def rounded_after_every_block(p: Problem, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """fa1's arithmetic in float64 with O normalised and rounded to storage after every block of keys."""
+    q, k, v = (to_f64(make_inputs(p)[n], p.dtype)[0, 0] for n in "QKV")
+    S = p.scale * q @ k.T
+    O, m, l = np.zeros((p.N, p.d)), np.full((p.N, 1), -np.inf), np.zeros((p.N, 1))
+    for start in range(0, p.Nkv, block):
+        s = S[:, start : start + block]
+        m_new = np.maximum(m, s.max(1, keepdims=True))
+        w = np.exp(s - m_new)
+        l_new = np.exp(m - m_new) * l + w.sum(1, keepdims=True)
+        O = (np.exp(m - m_new) * l * O + w @ v[start : start + block]) / l_new
+        O, m, l = to_f64(round_to(O, p.dtype), p.dtype), m_new, l_new
+    return round_to(O, p.dtype)[None, None], (m + np.log(l)).astype(np.float32).reshape(p.shape_lse)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_roundings_of_a_variant_that_stores_O_again_and_again_are_allowed_to_that_variant_only(dtype: str) -> None:
+    p = Problem(H=1, N=17, Nkv=1000, d=32, dtype=dtype)
+    O, LSE = rounded_after_every_block(p, block=16)
+    assert not compare(O, LSE, p).ok
+    assert compare(O, LSE, p, o_writes=63).ok
+
+
+@pytest.mark.parametrize("name", list(MUTANTS))
+def test_wrong_outputs_are_rejected_even_with_that_allowance(name: str) -> None:
+    p = Problem(**CAUSAL, dtype="fp16")
+    O, LSE = right(p)
+    assert not compare(*MUTANTS[name](p, O.copy(), LSE.copy()), p, o_writes=10).ok
+
+
 def test_not_an_array() -> None:
     p = Problem(N=3, d=8)
     assert "list" in compare([], right(p)[1], p).sentence  # type: ignore[arg-type]
