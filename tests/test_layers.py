@@ -1,6 +1,7 @@
 """The import rule, stated on the syntax trees: imports point up this list, and one third-party package has one door.
 
-A module may import from its own row and the rows above it; no two modules import each other, directly or in a ring.
+A module may import from its own row and the rows above it; outside the emulator no two modules import each other, directly
+or in a ring.
 """
 
 import ast
@@ -102,7 +103,7 @@ def test_no_ring() -> None:
         assert state.get(module) != "open", f"import ring: {' -> '.join((*trail, module))}"
         if module not in state:
             state[module] = "open"
-            for other in sorted(GRAPH[module][0] - {module}):
+            for other in sorted(o for o in GRAPH[module][0] - {module} if row(o) > 0):
                 visit(other, (*trail, module))
             state[module] = "done"
 
