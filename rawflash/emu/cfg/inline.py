@@ -102,7 +102,7 @@ def _indirect(
 
     candidates = []
     for handle, f in enumerate(flat.module.functions.values(), start=1):
-        if f.is_entry or f.body is None or f.name in stack:
+        if f.is_entry or f.body is None or f.name not in _address_taken(flat.module):
             continue
         if len(f.params) == len(arguments) and len(f.returns) == len(results):
             candidates.append((FUNCTION_WINDOW | handle, f.name))
@@ -116,13 +116,26 @@ def _indirect(
         skip = f"$other{tag}_{handle & 0xFFFF}"
         out.append(Instruction("setp", ("ne", "u64"), (Reg(predicate), target, Imm(handle)), line=s.line, loc=s.loc))
         out.append(Instruction("bra", (), (Symbol(skip),), predicate, False, s.line, s.loc))
-        out += _copy(flat, name, results, arguments, s, stack)
+        try:
+            out += _copy(flat, name, results, arguments, s, stack)
+        except UnsupportedInstruction:  # recursive, which only matters if the pointer really holds it
+            out.append(Instruction("rf", ("badcall",), (), line=s.line, loc=s.loc))
         out.append(Instruction("bra", (), (Symbol(end),), line=s.line, loc=s.loc))
         out.append(Label(skip, s.line))
     out.append(Instruction("rf", ("badcall",), (), line=s.line, loc=s.loc))
     out.append(Label(end, s.line))
     del rest
     return out
+
+
+def _address_taken(module: Module) -> set[str]:
+    """Functions whose name is used other than as the target of a direct call."""
+    taken = {item.name for v in module.variables.values() for item in v.init or () if isinstance(item, Symbol)}
+    for f in module.functions.values():
+        for s in f.body or ():
+            if isinstance(s, Instruction) and s.opcode != "call":
+                taken.update(o.name for o in s.operands if isinstance(o, Symbol))
+    return taken & set(module.functions)
 
 
 def _copy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rawflash.emu.isa.fpcommon import fconst, flush
+from rawflash.emu.isa.fpcommon import fconst, flush, flush_always
 from rawflash.emu.isa.integer import join16, split16
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower.builder import WarpBuilder
@@ -41,7 +41,7 @@ def _compare(b: WarpBuilder, i: Instruction, m: Mods) -> Value:
 def as_number(b: WarpBuilder, v: Value, ftz: bool) -> Value:
     """16-bit floats are compared as fp32, which is exact."""
     if v.ty == "half":
-        return b.cast("fpext", v, "float") if not ftz else b.cast("fpext", flush(b, v, True), "float")
+        return b.cast("fpext", flush_always(b, v) if ftz else v, "float")
     if v.ty == "bfloat":
         return b.bitcast(b.bin("shl", b.resize(b.bitcast(v, "i16"), "i32"), b.i32(16)), "float")
     return flush(b, v, ftz) if v.ty == "float" else v
@@ -86,22 +86,17 @@ def setp_packed(b: WarpBuilder, i: Instruction, m: Mods) -> None:
         b.write(place, found)
 
 
-@op(f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:u32|s32|f32}}.{{t:{TYPES}}}", f"set.{{cmp:{COMPARISONS}}}.{{bool:and|or|xor}}[.ftz].{{d:u32|s32|f32}}.{{t:{TYPES}}}")
+RESULTS = "u16|s16|u32|s32|f16|bf16|f32"
+ONES = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}  # true as a float is 1.0, as an integer all ones
+
+
+@op(f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:{RESULTS}}}.{{t:{TYPES}}}", f"set.{{cmp:{COMPARISONS}}}.{{bool:and|or|xor}}[.ftz].{{d:{RESULTS}}}.{{t:{TYPES}}}")
 def set_(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     found = _compare(b, i, m)
     if m.get("bool"):
         found = b.bin(m["bool"], found, b.pred(i.operands[3]))
-    if m["d"] == "f32":
-        b.write(i.operands[0], b.select(found, fconst(b, "float", 1.0), fconst(b, "float", 0.0)))
-    else:
-        b.write(i.operands[0], b.select(found, b.i32(-1), b.i32(0)))
-
-
-@op(f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:f16|bf16|u16|s16}}.{{t:f16|bf16}}", f"set.{{cmp:{COMPARISONS}}}[.ftz].{{t:f16|bf16}}.{{d:u16|s16|u32|s32}}")
-def set_half(b: WarpBuilder, i: Instruction, m: Mods) -> None:
-    found = _compare(b, i, m)
-    one = {"f16": 0x3C00, "bf16": 0x3F80}.get(m["d"], -1)
-    b.write(i.operands[0], b.select(found, b.const("i16", one), b.const("i16", 0)), m["d"].startswith("s"))
+    ty = "i32" if m["d"] in ("u32", "s32", "f32") else "i16"
+    b.write(i.operands[0], b.select(found, b.const(ty, ONES.get(m["d"], -1)), b.const(ty, 0)), m["d"].startswith("s"))
 
 
 @op(f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:{PACKED}}}.{{t:{PACKED}}}", f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:u32|s32}}.{{t:{PACKED}}}")

@@ -27,7 +27,7 @@ def int_to_int(b: WarpBuilder, i: Instruction, m: Mods) -> None:
 
 def _clamp_integer(b: WarpBuilder, v: Value, source_signed: bool, d: str) -> Value:
     bits = 8 * BYTES[d]
-    wide = b.resize(v, "i128" if v.ty == "i64" else "i64", source_signed)
+    wide = b.resize(v, "i128" if v.ty == "i64" or bits == 64 else "i64", source_signed)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if is_signed(d) else (0, (1 << bits) - 1)
     wide = b.intrinsic("smax", wide, b.const(wide.ty, low))
     return b.intrinsic("smin", wide, b.const(wide.ty, high))
@@ -100,7 +100,7 @@ def float_to_float(b: WarpBuilder, i: Instruction, m: Mods) -> None:
             r = saturate(b, r)
         elif m["sat"]:
             r = saturate(b, r)
-        if s == "f64":
+        if s == "f64" and not m["sat"]:
             r = b.select(is_nan(b, v), canonical_nan(b, "float"), r)
         b.write(i.operands[0], flush_always(b, r) if m["ftz"] and d == "f32" else r)
         return
@@ -117,14 +117,14 @@ def _to_integral(b: WarpBuilder, v: Value, mode: str) -> Value:
 
 @op(f"cvt.{{int:rni|rzi|rmi|rpi}}[.ftz][.sat].{{d:{INTEGERS}}}.{{s:{FLOATS}}}", f"cvt[.ftz][.sat].{{d:{INTEGERS}}}.{{s:f16|bf16}}")
 def float_to_int(b: WarpBuilder, i: Instruction, m: Mods) -> None:
-    """Out of range saturates. NaN gives 0, except that a 64-bit result of f32/f64 gives the sign bit alone."""
+    """Out of range saturates. NaN gives 0, but the sign bit alone in a 64-bit result or from an fp64 source."""
     d, s = m["d"], m["s"]
     v = _read_float(b, i, s, m["ftz"])
     v = _to_integral(b, v, m.get("int") or "rzi")
     bits = 8 * BYTES[d]
     ty = llvm_type(d)
     r = b.intrinsic_to("fptosi.sat" if is_signed(d) else "fptoui.sat", v, ty)
-    if bits == 64 and s in ("f32", "f64"):
+    if bits == 64:
         r = b.select(is_nan(b, v), b.const("i64", 1 << 63), r)
     elif bits == 32 and s == "f64":
         r = b.select(is_nan(b, v), b.const("i32", 1 << 31), r)
@@ -180,10 +180,13 @@ def _odd_double(b: WarpBuilder, v: Value, signed: bool) -> Value:
 
 
 def _directed_int64(b: WarpBuilder, v: Value, nearest: Value, signed: bool, mode: str, ty: str) -> Value:
-    """Compare the rounded value with the integer exactly, in 128 bits."""
-    exact = b.resize(v, "i128", signed)
-    back = b.cast("fptosi", nearest, "i128")
-    return directed(b, nearest, b.cmp("icmp sgt", back, exact), b.cmp("icmp slt", back, exact), mode)
+    """Compare the rounded value with the integer exactly; one that was rounded up to 2^63 or 2^64 lies above every integer."""
+    back = b.intrinsic_to("fptosi.sat" if signed else "fptoui.sat", nearest, "i64")
+    beyond = b.cmp("fcmp oge", nearest, fconst(b, ty, float(1 << (63 if signed else 64))))
+    order = "s" if signed else "u"
+    above = b.bin("or", beyond, b.cmp(f"icmp {order}gt", back, v))
+    below = b.bin("and", b.cmp(f"icmp {order}lt", back, v), b.bin("xor", beyond, Value("true", "i1")))
+    return directed(b, nearest, above, below, mode)
 
 
 @op("cvt.{rnd:rn|rz}[.relu][.satfinite].{d:f16x2|bf16x2}.f32")

@@ -1,12 +1,13 @@
 """Floating-point arithmetic, fp32 and fp64 (PTX ISA 9.7.3): add, sub, mul, fma, div, rcp, sqrt, min, max, abs, neg, copysign, testp.
 
-Results are rounded exactly once. rz, rm and rp come from the nearest result and its exact error, so no rounding mode of
-the processor is touched.
+Results are rounded exactly once. fp32 in rz, rm and rp comes from the nearest result in double and its exact error. fp64 uses the
+processor's rounding control on x86 with FMA; elsewhere the error of the nearest result decides, which is exact except next to
+underflow, where that error itself is rounded.
 """
 
 from __future__ import annotations
 
-from rawflash.emu.isa.fpcommon import canonical_nan, directed, fabs, fconst, flush, flush_always, int_of, is_nan, narrow, saturate, two_sum
+from rawflash.emu.isa.fpcommon import canonical_nan, directed, fabs, fconst, flush, flush_always, has_rounding_control, int_of, is_nan, narrow, rounded_f64, saturate, two_sum
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import BITS, Value
@@ -37,8 +38,15 @@ def add(b: WarpBuilder, i: Instruction, m: Mods) -> None:
 
 def add_directed(b: WarpBuilder, x: Value, y: Value, mode: str) -> Value:
     x, y = b.same_shape(x, y)
-    nearest, error = two_sum(b, x, y)
-    result = _round_error(b, nearest, error, mode)
+    if x.ty == "float":
+        nearest, error = two_sum(b, b.cast("fpext", x, "double"), b.cast("fpext", y, "double"))
+        result = narrow(b, nearest, error, "float", mode)
+        nearest = b.cast("fptrunc", nearest, "float")
+    elif has_rounding_control():
+        return rounded_f64(b, "fadd", [x, y], mode)
+    else:
+        nearest, error = two_sum(b, x, y)
+        result = _overflow_aware(b, nearest, error, _finite(b, x, y), mode)
     if mode == "rm":  # an exact zero from unlike signs is -0 when rounding down
         unlike = b.cmp("icmp slt", b.bin("xor", int_of(b, x), int_of(b, y)), b.const(f"i{BITS[x.ty]}", 0))
         cancelled = b.bin("and", b.cmp("fcmp oeq", nearest, fconst(b, x.ty, 0.0)), unlike)
@@ -90,6 +98,8 @@ def mul(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     elif x.ty == "float":
         wide = b.bin("fmul", b.cast("fpext", x, "double"), b.cast("fpext", y, "double"))
         r = narrow(b, wide, fconst(b, "double", 0.0), "float", mode)
+    elif has_rounding_control():
+        r = rounded_f64(b, "fmul", [x, y], mode)
     else:
         nearest = b.bin("fmul", x, y)
         error = b.intrinsic("fma", x, y, b.un("fneg", nearest))
@@ -115,6 +125,8 @@ def fused(b: WarpBuilder, x: Value, y: Value, z: Value, mode: str) -> Value:
         result = narrow(b, total, error, "float", mode)
         cancelled = b.bin("and", b.cmp("fcmp oeq", total, fconst(b, "double", 0.0)), _unlike(b, p, wide[2]))
         return b.select(cancelled, fconst(b, "float", -0.0), result) if mode == "rm" else result
+    if has_rounding_control():
+        return rounded_f64(b, "fma", [x, y, z], mode)
     nearest = b.intrinsic("fma", x, y, z)
     u1 = b.bin("fmul", x, y)
     u2 = b.intrinsic("fma", x, y, b.un("fneg", u1))
@@ -145,6 +157,8 @@ def quotient(b: WarpBuilder, x: Value, y: Value, mode: str) -> Value:
         wx, wy = b.cast("fpext", x, "double"), b.cast("fpext", y, "double")
         q = b.bin("fdiv", wx, wy)
         return narrow(b, q, _quotient_error(b, wx, wy, q), "float", mode)
+    if has_rounding_control():
+        return rounded_f64(b, "fdiv", [x, y], mode)
     q = b.bin("fdiv", x, y)
     return _overflow_aware(b, q, _quotient_error(b, x, y, q), _finite(b, x, y), mode)
 
@@ -184,6 +198,8 @@ def sqrt(b: WarpBuilder, i: Instruction, m: Mods) -> None:
         w = b.cast("fpext", x, "double")
         s = b.intrinsic("sqrt", w)
         r = narrow(b, s, _root_error(b, w, s), "float", mode)
+    elif has_rounding_control():
+        r = rounded_f64(b, "sqrt", [x], mode)
     else:
         s = b.intrinsic("sqrt", x)
         r = _round_error(b, s, _root_error(b, x, s), mode)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+
+import llvmlite.binding as llvm
+
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import BITS, Value
 
@@ -123,6 +127,42 @@ def float_to_odd(b: WarpBuilder, value: Value) -> Value:
     inexact = b.cmp("fcmp one", back, value)
     toward_zero = b.select(larger, b.bin("sub", bits, b.i32(1)), bits)
     return b.bitcast(b.select(inexact, b.bin("or", toward_zero, b.i32(1)), bits), "float")
+
+
+ROUNDING_CONTROL = {"rn": 0x0000, "rm": 0x2000, "rp": 0x4000, "rz": 0x6000}
+_PACKED = {"fadd": "vaddpd $2, $1, $0", "fmul": "vmulpd $2, $1, $0", "fdiv": "vdivpd $2, $1, $0", "sqrt": "vsqrtpd $1, $0", "fma": "vfmadd213pd $3, $2, $0"}
+
+
+def has_rounding_control() -> bool:
+    """Whether fp64 can be rounded in any direction by the processor itself: x86 with AVX and FMA."""
+    return platform.machine().lower() in ("x86_64", "amd64") and bool(llvm.get_host_cpu_features().get("fma", False))
+
+
+def rounded_f64(b: WarpBuilder, op: str, args: list[Value], mode: str) -> Value:
+    """One fp64 operation in a rounding mode of the processor, switched and restored within one piece of assembly."""
+    b.declarations.add("declare void @llvm.x86.sse.stmxcsr(ptr)")
+    saved, switched = b.alloca("i32", 4), b.alloca("i32", 4)
+    b.raw(f"call void @llvm.x86.sse.stmxcsr(ptr {saved.ir})")
+    control = b.bin("or", b.bin("and", b.load("i32", saved), b.i32(~0x6000)), b.i32(ROUNDING_CONTROL[mode]))
+    b.store(control, switched)
+    values = b.same_shape(*args)
+    lanes = values[0].lanes
+    inputs = "0,x,x" if op == "fma" else ",".join("x" for _ in values)
+    n = len(values)
+    template = f"ldmxcsr ${n + 1}\\0A\\09{_PACKED[op]}\\0A\\09ldmxcsr ${n + 2}"
+    constraints = f"=&x,{inputs},*m,*m,~{{dirflag}},~{{fpsr}},~{{flags}}"
+
+    def four(parts: list[Value]) -> Value:
+        operands = ", ".join(p.typed for p in parts)
+        memory = f"ptr elementtype(i32) {switched.ir}, ptr elementtype(i32) {saved.ir}"
+        return b.define(f'call <4 x double> asm sideeffect "{template}", "{constraints}"({operands}, {memory})', "double", 4)
+
+    if not lanes:
+        return b.extract(four([b.splat(v, 4) for v in values]), 0)
+    pieces = [four([b.shuffle(v, None, list(range(k, k + 4))) for v in values]) for k in range(0, lanes, 4)]
+    while len(pieces) > 1:
+        pieces = [b.shuffle(pieces[k], pieces[k + 1], list(range(2 * pieces[k].lanes))) for k in range(0, len(pieces), 2)]
+    return pieces[0]
 
 
 def horner(b: WarpBuilder, x: Value, coefficients: list[float]) -> Value:

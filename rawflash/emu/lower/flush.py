@@ -1,7 +1,7 @@
 """Subnormals. PTX says flush-to-zero per instruction; x86 has one switch per thread.
 
-When every fp32 instruction of a kernel that could tell the difference says ``.ftz`` and nothing uses fp64, the switch is thrown
-for the whole kernel and costs nothing. Otherwise ``.ftz`` instructions flush explicitly.
+When every fp32 instruction of a kernel that could tell the difference says ``.ftz`` and nothing computes in fp64 or bf16 (whose
+subnormals are fp32's), the switch is thrown for the whole kernel and costs nothing. Otherwise ``.ftz`` instructions flush explicitly.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ def needs_explicit_flush(blocks: list[Block]) -> tuple[bool, bool]:
     """(flush explicitly at each .ftz instruction, throw the processor's switch)."""
     fp32 = [i for b in blocks for i in b.instructions if _is_fp32(i)]
     wide = any("f64" in i.mods for b in blocks for i in b.instructions if i.opcode not in ("ld", "st", "mov"))
+    bf16 = any(i.opcode in _FP32_ARITHMETIC - {"cvt"} and ("bf16" in i.mods or "bf16x2" in i.mods) for b in blocks for i in b.instructions)
     some = any("ftz" in i.mods for i in fp32)
     # an fp32 cvt to or from an integer has no subnormal to flush; one to a half reads fp32 without .ftz by definition
     plain = [i for i in fp32 if "ftz" not in i.mods and not (i.opcode == "cvt" and _cvt_is_indifferent(i))]
     if not some:
         return False, False
     on_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    if on_x86 and not plain and not wide:
+    if on_x86 and not plain and not wide and not bf16:
         return False, True
     return True, False
 

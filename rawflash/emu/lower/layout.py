@@ -159,7 +159,6 @@ ERRORS = {
     13: "bad_shuffle",
     14: "host",
     15: "call",
-    16: "span",
     17: "bad_barrier",
 }
 ERROR_KIND = {name: kind for kind, name in ERRORS.items()}

@@ -90,10 +90,13 @@ def _bounds(b: IRWriter, lo: Value, span_end: Value, site: Value, first: Value) 
                 fail(b, "read_only", site, first, lo)
                 b.label(b.new_label("dead"))
     missing = b.cmp("icmp eq", b.load("i32", found), b.i32(0))
-    with b.when(missing):
-        b.raw("%blamed = call i32 @rf_blame(ptr %w, i32 %mask, i32 %size, i32 %site)")
-        b.raw("ret i32 %blamed")
-        b.label(b.new_label("dead"))
+    with b.when(missing):  # no single allocation: a fault, unless every lane is fine by itself
+        blamed = b.define("call i32 @rf_blame(ptr %w, i32 %mask, i32 %size, i32 %site, i32 %write)", "i32")
+        with b.when(b.cmp("icmp ne", blamed, b.i32(0))):
+            b.raw(f"ret i32 {blamed.ir}")
+            b.label(b.new_label("dead"))
+        b.store(lo, low)  # only this very pattern at this very base is known to be good; it counts for no argument
+        b.store(span_end, high)
     b.jump(done)
     b.label(no)
     limit = Value("%limit", "i64")
@@ -234,7 +237,8 @@ def _pairs_match(b: IRWriter, begin: Value, count: Value, distance: int) -> Valu
 
 def _wavefronts(b: IRWriter) -> None:
     """Shared memory: 4-byte requests are served for the whole warp, 8-byte ones per half, 16-byte ones per quarter; two neighbouring
-    groups are served together when every lane shares its address with lane^1, or every lane with lane^2 (but each matrix of an
+    groups (the halves, or the quarters of one half) are served together when every lane shares its address with lane^1, or every
+    lane with lane^2 (but each matrix of an
     ldmatrix or stmatrix, a quarter of addresses, is served alone). A group costs the largest number of distinct words that fall
     into one of the 32 banks. The ideal is one wavefront per group."""
     size = Value("%size", "i32")
@@ -258,14 +262,12 @@ def _wavefronts(b: IRWriter) -> None:
     b.label(body)
     step = b.load("i32", width)
     b.store(step, merged)
-    for target in (16, 32):  # quarters merge to halves, halves to the warp
-        now = b.load("i32", merged)
-        fits = b.bin("and", b.cmp("icmp eq", now, b.i32(target // 2)), b.cmp("icmp eq", b.bin("and", start, b.i32(target - 1)), b.i32(0)))
-        fits = b.bin("and", fits, merges)
-        with b.when(fits):
-            match = b.bin("or", _pairs_match(b, start, b.i32(target), 1), _pairs_match(b, start, b.i32(target), 2))
-            with b.when(b.cmp("icmp ne", match, b.i32(0))):
-                b.store(b.i32(target), merged)
+    double = b.bin("shl", step, b.i32(1))
+    even = b.cmp("icmp eq", b.bin("and", start, b.bin("sub", double, b.i32(1))), b.i32(0))
+    with b.when(b.bin("and", merges, b.bin("and", even, b.cmp("icmp ult", step, b.i32(32))))):
+        match = b.bin("or", _pairs_match(b, start, double, 1), _pairs_match(b, start, double, 2))
+        with b.when(b.cmp("icmp ne", match, b.i32(0))):
+            b.store(double, merged)
     span = b.load("i32", merged)
     for n in range(32):
         b.store(b.i32(0), b.gep(bank, 4 * n))
@@ -304,7 +306,7 @@ def _wavefronts(b: IRWriter) -> None:
 
 
 def _blame(b: IRWriter) -> None:
-    """Find the first lane whose bytes lie in no allocation. If each lane is fine by itself, the lanes span allocations."""
+    """Find the first lane whose bytes lie in no allocation; 0 if each lane is fine by itself, in allocations of its own."""
     site = Value("%site", "i32")
     size64 = b.resize(Value("%size", "i32"), "i64")
     launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
@@ -323,10 +325,14 @@ def _blame(b: IRWriter) -> None:
             )
             with b.when(inside):
                 b.store(b.i32(1), found)
+                read_only = b.cmp("icmp ne", b.bin("and", b.load("i64", b.gep(entry, Alloc.FLAGS)), b.i64(Alloc.READ_ONLY)), b.i64(0))
+                with b.when(b.bin("and", read_only, b.cmp("icmp ne", Value("%write", "i32"), b.i32(0)))):
+                    fail(b, "read_only", site, lane, address)
+                    b.label(b.new_label("dead"))
         with b.when(b.cmp("icmp eq", b.load("i32", found), b.i32(0))):
             fail(b, "out_of_bounds", site, lane, address)
             b.label(b.new_label("dead"))
-    fail(b, "span", site, b.i32(0), _address(b, b.i32(0)))
+    b.raw("ret i32 0")
 
 
 def _blame_window(b: IRWriter) -> None:
@@ -454,7 +460,7 @@ def runtime_module() -> str:
         function_text("rf_flush", "void", "ptr %memo", _flush, declarations, "nounwind"),
         function_text("rf_sectors", "void", "ptr %w, ptr %memo, i32 %mask, i32 %size", _sectors, declarations, cold),
         function_text("rf_wavefronts", "void", "ptr %w, ptr %memo, i32 %mask, i32 %size", _wavefronts, declarations, cold),
-        function_text("rf_blame", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site", _blame, declarations, cold),
+        function_text("rf_blame", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i32 %write", _blame, declarations, cold),
         function_text("rf_blame_window", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i64 %limit", _blame_window, declarations, cold),
         function_text("rf_learn", "i32", LEARN_PARAMS, _learn, declarations, cold),
         function_text("rf_init_check", "i32", "ptr %w, ptr %memo, ptr %shadow, i64 %base", _init_check, declarations, cold),

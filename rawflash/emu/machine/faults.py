@@ -12,7 +12,6 @@ from rawflash.emu.machine.records import Bytes, Geometry, get
 
 KINDS: dict[str, type[errors.KernelFault]] = {
     "out_of_bounds": errors.OutOfBounds,
-    "span": errors.OutOfBounds,
     "misaligned": errors.Misaligned,
     "read_only": errors.ReadOnlyWrite,
     "uninitialized": errors.UninitializedRead,
@@ -45,7 +44,7 @@ def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: 
     tid = (thread % g.cta[0], thread // g.cta[0] % g.cta[1], thread // (g.cta[0] * g.cta[1]))
     scheduler = site is None
     instruction = site.instruction if site is not None else None
-    is_memory = kind in ("out_of_bounds", "span", "misaligned", "read_only", "uninitialized", "race")
+    is_memory = kind in ("out_of_bounds", "misaligned", "read_only", "uninitialized", "race")
     cls = KINDS[kind]
     space = site.space if site is not None and is_memory else None
     detail = _detail(kind, aux, aux2, lowered, g, note, address if is_memory else 0, site.write if site else False, arena, bound, space)
@@ -90,8 +89,6 @@ def _detail(
         return "the source lane does not execute the shuffle, so its value is undefined"
     if kind == "call":
         return "a call through a pointer that is no function of the expected signature"
-    if kind == "span":
-        return "the lanes of one warp address several allocations at once"
     if kind == "out_of_bounds" and space == "global":
         return ("write " if write else "read ") + _nearest(address, arena, bound)
     if kind == "race":
