@@ -20,7 +20,7 @@ from rawflash import metrics
 from rawflash.backends.base import Backend, KernelCounters, TensorTraffic, bind_plan
 from rawflash.bench import TimingConfig, measure, refuse_impossible
 from rawflash.check import CheckResult, Expected, compare, expect, inputs_and_expected
-from rawflash.compile import CompiledSource, compile_source
+from rawflash.compile import CompiledSource, Resources, compile_source
 from rawflash.counted import TensorBytes, counter_metrics, tensor_table, traffic_markdown
 from rawflash.errors import CheckFailed, CompileError, InvalidConfiguration, LaunchError, RawflashError, Unsupported, UsageError
 from rawflash.problem import Problem
@@ -29,7 +29,7 @@ from rawflash.source import Source, read_source
 
 if TYPE_CHECKING:
     from rawflash.tiling import Tiling
-    from rawflash.variants import Plan, Variant
+    from rawflash.variants import Launch, Plan, Variant
 
 __all__ = ["RunResult", "run_variant"]
 
@@ -185,29 +185,16 @@ class _Run:
             if figures is None:
                 known = ", ".join(compiled.resources) or "none"
                 raise LaunchError(f"{self.source.name} has no kernel {launch.entry!r}; it has {known} (is it extern \"C\"?)")
-            threads = launch.cta[0] * launch.cta[1] * launch.cta[2]
-            smem = figures.smem_bytes + launch.shared_bytes
-            # Registers are handed out to warps, in units of 256 (CUDA occupancy rules for compute capability 7.0 and later).
-            registers = -(-figures.registers * 32 // 256) * 256 * -(-threads // 32)
-            if registers > self.gpu.regs_sm:
-                raise InvalidConfiguration(
-                    self.variant.name,
-                    f"{launch.entry} needs {registers} registers per CTA ({figures.registers} for each of {threads} threads), "
-                    f"{self.gpu.name} has {self.gpu.regs_sm}: take a smaller block_size",
-                )
-            if smem > self.gpu.smem_block_bytes:
-                raise InvalidConfiguration(
-                    self.variant.name,
-                    f"{launch.entry} needs {smem} bytes of shared memory per CTA, {self.gpu.name} offers {self.gpu.smem_block_bytes}: "
-                    "take a smaller block_size",
-                )
+            reason = _does_not_fit(launch, figures, self.gpu)
+            if reason:
+                raise InvalidConfiguration(self.variant.name, reason)
             self.result.resources[launch.entry] = {
                 "registers": figures.registers,
                 "smem_static": figures.smem_bytes,
                 "smem_dynamic": launch.shared_bytes,
                 "spills": figures.spill_bytes,
                 "stack": figures.stack_bytes,
-                "threads": threads,
+                "threads": math.prod(launch.cta),
             }
         rows = list(self.result.resources.values())
         self.result.metrics["res/registers"] = float(max(row["registers"] for row in rows))
@@ -284,3 +271,21 @@ class _Run:
                 **found.sensors,
             }
         )
+
+
+def _does_not_fit(launch: Launch, figures: Resources, gpu: Gpu) -> str | None:
+    """Why one CTA of this launch does not fit on an SM of `gpu`, in a sentence, or None: known only after compilation."""
+    threads, smem = math.prod(launch.cta), figures.smem_bytes + launch.shared_bytes
+    # Registers are handed out to warps, in units of 256 (CUDA occupancy rules for compute capability 7.0 and later).
+    registers = -(-figures.registers * 32 // 256) * 256 * -(-threads // 32)
+    if registers > gpu.regs_sm:
+        return (
+            f"{launch.entry} needs {registers} registers per CTA ({figures.registers} for each of {threads} threads), "
+            f"{gpu.name} has {gpu.regs_sm}: take a smaller block_size"
+        )
+    if smem > gpu.smem_block_bytes:
+        return (
+            f"{launch.entry} needs {smem} bytes of shared memory per CTA, {gpu.name} offers {gpu.smem_block_bytes}: "
+            "take a smaller block_size"
+        )
+    return None

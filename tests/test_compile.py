@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from rawflash import compile as rf_compile
-from rawflash.compile import Resources, compile_source, cupy_appends, nvrtc_options, parse_resources
+from rawflash.compile import CompiledSource, Resources, compile_source, cupy_appends, nvrtc_options, parse_resources
 from rawflash.errors import CompileError, UsageError
+from rawflash.problem import Problem
 from rawflash.source import Source, read_source
+from rawflash.tiling import Tiling
+from rawflash.variants import LADDER
 
 KERNEL = """#include <cuda_fp16.h>
 #include "rf_t.cuh"
@@ -134,15 +137,27 @@ ptxas info    : Used 8 registers, 360 bytes cmem[0]"""
     assert parse_resources(log)["a"].spill_bytes == 52
 
 
-def test_cupy_compiles_the_same_program(source: Source) -> None:
+def cupys_ptx(made: CompiledSource) -> str:
+    """PTX of the same source by CuPy's own NVRTC binding, with the options that CuPy assembles from ours."""
     pytest.importorskip("cupy", reason="CuPy is not installed, so there is no other compile to compare with")
     from cupy._core.core import assemble_cupy_compiler_options
     from cupy.cuda import nvrtc as cupy_nvrtc
 
+    program = cupy_nvrtc.createProgram(made.source.text, str(made.source.path), (), ())
+    cupy_nvrtc.compileProgram(program, (*assemble_cupy_compiler_options(made.options), *cupy_appends(made.arch)))
+    return cupy_nvrtc.getPTX(program).decode().rstrip("\0\n")
+
+
+def test_cupy_compiles_the_same_program_with_a_cuda_header(source: Source) -> None:
     made = compile_source(source, {"BLOCK": 64}, "80")
-    program = cupy_nvrtc.createProgram(source.text, str(source.path), (), ())
-    cupy_nvrtc.compileProgram(program, (*assemble_cupy_compiler_options(made.options), *cupy_appends("80")))
-    assert cupy_nvrtc.getPTX(program).decode().rstrip("\0\n") == made.ptx.rstrip("\n")
+    assert cupys_ptx(made) == made.ptx.rstrip("\n")
+
+
+@pytest.mark.parametrize("name", list(LADDER))
+def test_cupy_compiles_the_same_rung(name: str) -> None:
+    plan = LADDER[name].plan(Problem(N=64, d=32), Tiling(32, 32))
+    made = compile_source(read_source(LADDER[name].file), plan.defines, "80")
+    assert cupys_ptx(made) == made.ptx.rstrip("\n")
 
 
 def test_cupy_still_appends_what_we_append() -> None:

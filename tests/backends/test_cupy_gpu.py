@@ -16,8 +16,12 @@ from rawflash.backends import cupy_gpu
 from rawflash.backends.cupy_gpu import CupyBackend, usable
 from rawflash.bench import TimingConfig, measure
 from rawflash.errors import BackendUnavailable, LaunchError
+from rawflash.execute import run_variant
+from rawflash.problem import Problem
 from rawflash.roofline import Gpu
-from tests.backends.fake_cupy import CompileException, DriverError, FakeCupy, OutOfMemory
+from rawflash.tiling import Tiling
+from rawflash.variants import LADDER
+from tests.backends.fake_cupy import ATTRIBUTES, CompileException, DriverError, FakeCupy, OutOfMemory
 
 A100 = Gpu("A100", "80", 108, 166912, 167936, fp16_tflops=312.0, sfu_per_clk_sm=16)
 
@@ -190,3 +194,31 @@ def test_one_process_times_at_a_time(tmp_path: Path) -> None:
     with CupyBackend(0, FakeCupy()).timing():
         assert subprocess.check_output([sys.executable, "-c", code, str(lock)], text=True) == "held\n"
     assert subprocess.check_output([sys.executable, "-c", code, str(lock)], text=True) == "free\n"
+
+
+def test_the_names_that_the_backend_uses_exist_in_cupy() -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed, so its names cannot be looked up")
+    names = """RawModule RawModule.compile RawModule.get_function RawKernel.shared_size_bytes RawKernel.max_dynamic_shared_size_bytes
+        empty asarray asnumpy ndarray.view ndarray.data ndarray.nbytes cuda.Device.attributes cuda.Device.compute_capability
+        cuda.Device.pci_bus_id cuda.Device.id cuda.Device.__enter__ cuda.MemoryPointer.memset_async cuda.Event.record
+        cuda.Event.synchronize cuda.get_elapsed_time cuda.get_current_stream cuda.Stream.synchronize cuda.driver.CUDADriverError
+        cuda.runtime.CUDARuntimeError cuda.runtime.getDeviceCount cuda.runtime.getDeviceProperties cuda.runtime.driverGetVersion
+        cuda.memory.OutOfMemoryError cuda.compiler.CompileException"""
+    for name in names.split():
+        thing = cupy
+        for part in name.split("."):
+            assert hasattr(thing, part), f"cupy.{name}"
+            thing = getattr(thing, part)
+    for attribute in ATTRIBUTES:
+        assert hasattr(cupy.cuda.runtime, f"cudaDevAttr{attribute}"), attribute
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not usable()[0], reason=f"needs a CUDA GPU: {usable()[1]}")
+@pytest.mark.parametrize("name", list(LADDER))
+def test_a_rung_on_the_device_is_right_and_timed(name: str) -> None:
+    problem, tiling = Problem(H=4, N=300, d=64, causal="bottom_right"), Tiling(64, 64)
+    result = run_variant(LADDER[name], problem, tiling, A100, CupyBackend(), timing=TimingConfig(warmup=3, repeats=5))
+    assert result.ok, result.sentence
+    assert result.metrics["time/gpu_ms_median"] >= result.metrics["time/gpu_ms_p20"] > 0
+    assert len(result.samples_ms) == 5
