@@ -105,10 +105,10 @@ class RawModule:
         chosen = list(self.options)
         if not any(o.startswith(("-arch", "--gpu-architecture")) for o in chosen):
             chosen.append(f"-arch=compute_{self.arch}")
-        chosen.append(f"-I{nvrtc.headers_dir()}")
+        chosen += [f"-I{folder}" for folder in nvrtc.include_dirs()]
         if not any("lineinfo" in o for o in chosen):
             chosen.append("-lineinfo")
-        chosen.append("-ftz=true")
+        chosen += ["-ftz=true", "--device-as-default-execution-space"]
         return tuple(chosen)
 
     @property

@@ -91,6 +91,16 @@ def headers_dir() -> str:
 
 
 @functools.cache
+def include_dirs() -> tuple[str, ...]:
+    """What a CuPy user's source may include from: the CUDA headers, CCCL (``cuda/std``, cooperative groups) and CuPy's own headers."""
+    cuda = Path(headers_dir())
+    cupy = find_spec("cupy")
+    found = [cuda, cuda / "cccl"]
+    found += [Path(p) / "_core" / "include" for p in (cupy.submodule_search_locations or ())] if cupy else []
+    return tuple(str(p) for p in found if p.is_dir())
+
+
+@functools.cache
 def _library() -> ctypes.CDLL:
     path = find_library()
     try:
