@@ -21,6 +21,13 @@ struct Sum {
     __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
 };
 
+/// condition ? a : b as one instruction. Left to itself the compiler makes branches of some of these, and lanes diverge.
+__device__ __forceinline__ float select(bool condition, float a, float b) {
+    float y;
+    asm("{ .reg .pred p; setp.ne.s32 p, %3, 0; selp.f32 %0, %1, %2, p; }" : "=f"(y) : "f"(a), "f"(b), "r"(static_cast<int>(condition)));
+    return y;
+}
+
 /// op over the 32 values of x, in every lane.
 template <class Op>
 __device__ __forceinline__ float warp_reduce(float x, Op op) {
@@ -41,9 +48,8 @@ __device__ __forceinline__ float reduce_rows(float (&x)[ROWS], Op op) {
         const bool upper = lane_index() & half;
 #pragma unroll
         for (int r = 0; r < half; ++r) {
-            const float kept = upper ? x[r + half] : x[r];
-            const float sent = upper ? x[r] : x[r + half];
-            x[r] = op(kept, __shfl_xor_sync(ALL_LANES, sent, half));
+            const float sent = select(upper, x[r], x[r + half]);
+            x[r] = op(select(upper, x[r + half], x[r]), __shfl_xor_sync(ALL_LANES, sent, half));
         }
     }
     float y = x[0];
