@@ -197,10 +197,13 @@ def _stack_rows(tiles: list[Fragment]) -> Fragment:
     return Fragment(first.rows * len(tiles), first.cols, first.per_register, row, col)
 
 
-def pack(held: NDArray) -> NDArray[np.uint32]:
-    """(32, elements) of 8, 16 or 32-bit elements -> (32, registers) 32-bit registers, first element in the lowest bits."""
-    bits = held.dtype.itemsize * 8
-    raw = held.view(f"u{bits // 8}").astype(np.uint32)
+def pack(held: NDArray, bits: int = 0) -> NDArray[np.uint32]:
+    """(32, elements) of 8, 16 or 32-bit elements -> (32, registers) 32-bit registers, first element in the lowest bits.
+
+    ``bits`` below 8 takes that many low bits of each element (4 for s4 and u4, 1 for b1).
+    """
+    bits = bits or held.dtype.itemsize * 8
+    raw = held.view(f"u{held.dtype.itemsize}").astype(np.uint32) & np.uint32((1 << bits) - 1)
     per_register = 32 // bits
     grouped = raw.reshape(LANES, -1, per_register)
     shifts = np.arange(per_register, dtype=np.uint32) * np.uint32(bits % 32)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 
 from rawflash import emu
 
+SPELLING = re.compile(r"(?:^|[;{}]|@!?%\w+)\s*([a-z][a-z0-9]*(?:\.[\w:]+)*)(?=\s|;)", re.M)
+EXECUTED: set[str] = set()  # every instruction spelling of a module that a test of this process compiled
 VERSION = ".version 8.8\n.target sm_90\n.address_size 64\n"
 
 
@@ -37,12 +40,17 @@ def module(code: str, **kwargs: Any) -> Any:
     """``emu.RawModule``; PTX without a header gets one."""
     if ".entry" in code and not code.lstrip().startswith(".version"):
         code = VERSION + code
-    return emu.RawModule(code=code, **kwargs)
+    return _noted(emu.RawModule(code=code, **kwargs))
+
+
+def _noted(mod: Any) -> Any:
+    EXECUTED.update(SPELLING.findall(re.sub(r"//.*", "", mod.ptx)))
+    return mod
 
 
 def cuda(code: str, *options: str, **kwargs: Any) -> Any:
     """A module of CUDA C++ text with line information, so that errors and counters speak of its lines."""
-    return emu.RawModule(code=code, options=("-lineinfo", *options), **kwargs)
+    return _noted(emu.RawModule(code=code, options=("-lineinfo", *options), **kwargs))
 
 
 def launch(mod: Any, name: str, grid: Any, block: Any, *args: Any, shared_mem: int = 0) -> Any:

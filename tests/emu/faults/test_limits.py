@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -157,3 +158,12 @@ def test_plain_numpy_arrays_come_back_changed() -> None:
     out = np.zeros(4, np.float32)
     launch(limits(), "scale", 1, 4, out, np.float32(3), np.int32(4))
     assert out.tolist() == [0, 3, 6, 9]
+
+
+def test_arrays_of_ml_dtypes() -> None:
+    """bfloat16 and fp8 arrays are arguments like others."""
+    for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn):
+        x = emu.asarray(np.arange(4).astype(dtype))
+        assert x.dtype == dtype and x.astype(np.float32).tolist() == [0, 1, 2, 3]
+        assert np.isnan(emu.empty(3, dtype).astype(np.float32)).all()
+    launch(limits(), "mark", 1, 1, emu.asarray(np.zeros(2, ml_dtypes.bfloat16)))

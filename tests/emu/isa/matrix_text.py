@@ -9,9 +9,11 @@ from rawflash import emu
 from rawflash.emu import fragments
 from tests.emu.harness import entry, launch, module
 
+NARROW = {"s4": 4, "u4": 4, "b1": 1}
 NUMPY: dict[str, type] = {
     "f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f32": np.float32, "f64": np.float64, "s32": np.int32,
-    "s8": np.int8, "u8": np.uint8, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+    "s8": np.int8, "u8": np.uint8, "s4": np.int8, "u4": np.uint8, "b1": np.uint8,
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
 }  # fmt: skip
 
 
@@ -22,12 +24,12 @@ def quantised(x: np.ndarray, kind: str) -> np.ndarray:
     return x.astype(NUMPY[kind])
 
 
-def registers(fragment: fragments.Fragment, matrices: np.ndarray) -> np.ndarray:
+def registers(fragment: fragments.Fragment, matrices: np.ndarray, kind: str) -> np.ndarray:
     """(count, rows, cols) -> (count, 32, registers) of 32 or 64 bits."""
     held = np.stack([fragment.distribute(matrix) for matrix in matrices])
     if held.dtype.itemsize == 8:
         return held.view(np.uint64)
-    return np.stack([fragments.pack(np.ascontiguousarray(each)) for each in held])
+    return np.stack([fragments.pack(np.ascontiguousarray(each), NARROW.get(kind, 0)) for each in held])
 
 
 def _vector(letter: str, first: int, count: int) -> list[str]:
@@ -50,10 +52,11 @@ def run_mma(row: tuple[str, str, str, str], a: np.ndarray, b: np.ndarray, c: np.
         lines += [f"  ld.global.b{8 * size} {r}, [%d1+{size * i}];" for i, r in enumerate(names[operand])]
     names["d"] = _vector(letter, first, counts["c"])
     groups = ", ".join("{" + ", ".join(names[k]) + "}" for k in "dabc")
-    lines.append(f"  mma.sync.aligned.{shape}.row.col{extra}.{c_type}.{a_type}.{b_type}.{c_type} {groups};")
+    before, after = ("", extra) if a_type == "b1" else (extra, "")
+    lines.append(f"  mma.sync.aligned.{shape}.row.col{before}.{c_type}.{a_type}.{b_type}.{c_type}{after} {groups};")
     lines.append(f"  mad.wide.u32 %d1, %r3, {size * counts['c']}, %p_out;")
     lines += [f"  st.global.b{8 * size} [%d1+{size * i}], {r};" for i, r in enumerate(names["d"])]
-    held = [registers(f, x) for f, x in ((fa, a), (fb, b), (fc, c))]
+    held = [registers(f, x, kind) for f, x, kind in ((fa, a, a_type), (fb, b, b_type), (fc, c, c_type))]
     out = emu.asarray(np.zeros_like(held[2]))
     text = entry("product", ["a", "b", "c", "out"], "\n".join(lines))
     launch(module(text), "product", len(a), 32, *(emu.asarray(x) for x in held), out)
@@ -88,9 +91,10 @@ def run_wmma(row: tuple[str, str, str, str], layouts: tuple[str, str, str], a: n
         f"  wmma.mma.sync.aligned.{layouts[0]}.{layouts[1]}.{shape}.{types} {names['d']}, {names['a']}, {names['b']}, {names['c']};"
     )
     lines.append(f"  wmma.store.d.sync.aligned.{layouts[2]}.{shape}.global.{d_type} [%p_out], {names['d']}, {strides['c']};")
-    out = emu.asarray(np.zeros(stored["c"].shape, NUMPY[d_type]))
+    raw = {k: x.view(f"u{x.dtype.itemsize}") for k, x in stored.items()}
+    out = emu.asarray(np.zeros(stored["c"].shape, f"u{np.dtype(NUMPY[d_type]).itemsize}"))
     text = entry("product", ["a", "b", "c", "out"], "\n".join(lines))
-    launch(module(text), "product", 1, 32, *(emu.asarray(stored[k]) for k in "abc"), out)
-    found = np.array(out)[:, :-padding]
+    launch(module(text), "product", 1, 32, *(emu.asarray(raw[k]) for k in "abc"), out)
+    found = np.array(out)[:, :-padding].view(NUMPY[d_type])
     assert not np.array(out)[:, -padding:].any()
     return found if layouts[2] == "row" else found.T

@@ -97,6 +97,16 @@ def setp_packed(name: str, f: sf.Format) -> Form:
     return Form(spelling, "pred pred", f"{f.name}x2 {f.name}x2", run, f"{spelling} {{d0}}|{{d1}}, {{a}}, {{b}};")
 
 
+def setp_packed_bool(name: str, op: str, f: sf.Format) -> Form:
+    test, mask = floating.compare(name, f), (1 << f.bits) - 1
+    spelling = f"setp.{name}.{op}.{f.name}x2"
+
+    def run(a: int, b: int, c: int) -> tuple[int, int]:
+        return BOOLEANS[op](int(test(a & mask, b & mask)), c), BOOLEANS[op](int(test(a >> 16, b >> 16)), c)
+
+    return Form(spelling, "pred pred", f"{f.name}x2 {f.name}x2 pred", run, f"{spelling} {{d0}}|{{d1}}, {{a}}, {{b}}, {{c}};")
+
+
 def slct(kind: str, selector: str, ftz: bool = False) -> Form:
     """a where c >= 0 (-0 included, NaN not), else b."""
 
@@ -123,6 +133,8 @@ FORMS = [
     *(set_(n, d, "bf16") for d in ("bf16", "u16", "u32") for n in ("ge", "num")),
     *(set_packed(n, d, f) for f in (sf.F16, sf.BF16) for d in (f"{f.name}x2", "u32") for n in ("lt", "geu", "nan")),
     *(setp_packed(n, f) for f in (sf.F16, sf.BF16) for n in ("eq", "ltu", "num")),
+    *(setp_packed_bool("gt", op, f) for f in (sf.F16, sf.BF16) for op in ("and", "xor")),
+    *(set_("lt", d, k) for d in ("f16", "bf16") for k in ("u16", "s32", "b64", "f32") if k[0] != "b"),
     *(Form(f"selp.{k}", k, f"{k} {k} pred", lambda a, b, c: a if c else b, accept=lambda got, want: got == want) for k in MOVED),
     *(slct(k, s) for k in MOVED for s in ("s32", "f32")),
     slct("u32", "f32", True),

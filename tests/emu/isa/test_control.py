@@ -223,6 +223,10 @@ def test_waiting_and_marking_instructions() -> None:
     body = """
   nanosleep.u32 20;
   pmevent 3;
+  pmevent.mask 3;
+  brkpt;
+  griddepcontrol.launch_dependents;
+  griddepcontrol.wait;
   add.u32 %r9, %r2, 1;"""
     assert np.array_equal(run(body), T + 1)
 
@@ -233,23 +237,25 @@ def test_trap_stops_the_launch() -> None:
     assert caught.value.tid == (40, 0, 0)
 
 
+@pytest.mark.parametrize("family", ["bar", "bar.cta", "barrier", "barrier.cta"])
 @pytest.mark.parametrize("op", ["popc", "and", "or"])
-def test_barrier_reductions(op: str) -> None:
+def test_barrier_reductions(op: str, family: str) -> None:
     """bar.red over the CTA: everyone gets the count, the conjunction or the disjunction."""
     operand = "%r9, 0, %p1" if op == "popc" else "%p2, 0, %p1"
     kind = "u32" if op == "popc" else "pred"
     body = f"""
   setp.lt.u32 %p1, %r2, 70;
-  bar.red.{op}.{kind} {operand};"""
+  {family}.red.{op}{".aligned" * (family == "barrier")}.{kind} {operand};"""
     if op != "popc":
         body += "\n  selp.u32 %r9, 1, 0, %p2;"
     assert (run(body) == {"popc": 70, "and": 0, "or": 1}[op]).all()
     assert (run(body, x=np.zeros(LANES)) == {"popc": 96, "and": 1, "or": 1}[op]).all()
 
 
-@pytest.mark.parametrize(
-    "spelling", ["bar.sync 0;", "barrier.sync 0;", "barrier.sync.aligned 0;", "bar.cta.sync 0;", "barrier.cta.sync.aligned 3, 96;"]
-)
+@pytest.mark.parametrize("spelling", [
+    "bar.sync 0;", "bar.sync 5, 96;", "barrier.sync 0;", "barrier.sync.aligned 0;", "bar.cta.sync 0;", "barrier.cta.sync 1;",
+    "barrier.cta.sync.aligned 3, 96;",
+])  # fmt: skip
 def test_barrier_spellings(spelling: str) -> None:
     body = f"""
   mov.u32 %r3, tile;
@@ -260,3 +266,27 @@ def test_barrier_spellings(spelling: str) -> None:
   mad.lo.u32 %r6, %r5, 4, %r3;
   ld.shared.b32 %r9, [%r6];"""
     assert np.array_equal(run(body, registers="  .shared .align 4 .b8 tile[384];"), T[::-1])
+
+
+@pytest.mark.parametrize(
+    "arrive", ["bar.arrive", "barrier.arrive", "barrier.cta.arrive", "barrier.arrive.aligned", "barrier.cta.arrive.aligned"]
+)
+def test_arriving_without_waiting(arrive: str) -> None:
+    """Warps 0 and 1 write and arrive at a barrier of 96 threads; warp 2 waits there and reads what they wrote."""
+    body = f"""
+  mov.u32 %r3, tile;
+  mad.lo.u32 %r4, %r1, 4, %r3;
+  setp.ge.u32 %p1, %r1, 64;
+  @%p1 bra READ;
+  mad.lo.u32 %r9, %r2, 5, 1;
+  st.shared.b32 [%r4], %r9;
+  {arrive} 1, 96;
+  bra DONE;
+READ:
+  bar.sync 1, 96;
+  ld.shared.b32 %r5, [%r4+-256];
+  ld.shared.b32 %r6, [%r4+-128];
+  add.u32 %r9, %r5, %r6;"""
+    written = 5 * T[:64] + 1
+    want = np.concatenate([written, written[:32] + written[32:]])
+    assert np.array_equal(run(body, registers="  .shared .align 4 .b8 tile[384];"), want)

@@ -97,6 +97,9 @@ def packed() -> list[Form]:
                 found.append(
                     Form(f"cvt.{m}{'.relu' * relu}.{f.name}x2.f32", f"{f.name}x2", "f32 f32", o.pair(o.narrow(f, F32, m, relu), 16))
                 )
+        clamped = o.narrow(f, F32, satfinite=True)
+        found.append(Form(f"cvt.rn.satfinite.{f.name}.f32", f.name, "f32", clamped))
+        found.append(Form(f"cvt.rn.satfinite.{f.name}x2.f32", f"{f.name}x2", "f32 f32", o.pair(clamped, 16)))
     for f in (sf.E4M3, sf.E5M2):
         kind = f"{f.name}x2"
         for relu in (False, True):

@@ -22,6 +22,17 @@ def form(name: str, f: sf.Format, mode: str = "", ftz: bool = False, sat: bool =
     return Form(spelling, f.name, " ".join([f.name] * COUNTS[name]), function)
 
 
+def packed_forms() -> list[Form]:
+    """Two single-precision numbers in 64 bits."""
+    found = []
+    for name in ("add", "sub", "mul", "fma"):
+        for ftz in (False, True):
+            function = o.rounded(name, F32)
+            both = o.packed(o.flushed(function, F32) if ftz else function, F32)
+            found.append(Form(f"{name}.rn{'.ftz' * ftz}.f32x2", "f32x2", " ".join(["f32x2"] * COUNTS[name]), both))
+    return found
+
+
 def minmax_forms(f: sf.Format) -> list[Form]:
     found = []
     for name in ("min", "max"):
@@ -42,6 +53,7 @@ FORMS = [
     *(form(n, F32, m, ftz) for n in ("div", "rcp", "sqrt") for m in MODES for ftz in (False, True)),
     *(form(n, F64, m) for n in ("add", "sub", "mul") for m in ("", *MODES)),
     *(form(n, F64, m) for n in ("fma", "mad", "div", "rcp", "sqrt") for m in MODES),
+    *packed_forms(),
     *minmax_forms(F32),
     *minmax_forms(F64),
     *(Form(f"abs.{f.name}", f.name, f.name, o.absolute(f)) for f in (F32, F64)),

@@ -95,6 +95,8 @@ FORMS = [
     Form("max.relu.s32", "s32", "s32 s32", o.arithmetic(lambda a, b: max(a, b, 0), "s32")),
     *(Form(f"{name}.{k}x2", "b32", "b32 b32", o.packed(function, k)) for name, function in
       (("min", min), ("max", max), ("add", lambda a, b: a + b)) for k in ("u16", "s16")),
+    Form("min.relu.s16x2", "b32", "b32 b32", o.packed(lambda a, b: max(min(a, b), 0), "s16")),
+    Form("max.relu.s16x2", "b32", "b32 b32", o.packed(lambda a, b: max(a, b, 0), "s16")),
     *(Form(f"popc.b{n}", "u32", f"b{n}", o.popc) for n in (32, 64)),
     *(Form(f"clz.b{n}", "u32", f"b{n}", o.clz(n)) for n in (32, 64)),
     *(Form(f"brev.b{n}", f"b{n}", f"b{n}", o.brev(n)) for n in (32, 64)),

@@ -18,7 +18,10 @@ MMA = [
     ("m16n8k16", "f16", "f16", "f16"), ("m16n8k8", "bf16", "bf16", "f32"), ("m16n8k16", "bf16", "bf16", "f32"),
     ("m16n8k4", "tf32", "tf32", "f32"), ("m16n8k8", "tf32", "tf32", "f32"), ("m8n8k4", "f64", "f64", "f64"),
     *((shape, a, b, "s32") for shape in ("m8n8k16", "m16n8k16", "m16n8k32") for a in ("s8", "u8") for b in ("s8", "u8")),
-    *(("m16n8k32", a, b, "f32") for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2")),
+    *((shape, a, b, "s32") for shape in ("m8n8k32", "m16n8k32", "m16n8k64") for a in ("s4", "u4") for b in ("s4", "u4")),
+    *(("m16n8k32", a, b, c) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2") for c in ("f32", "f16")),
+    ("m16n8k16", "e4m3", "e5m2", "f32"), ("m16n8k16", "e5m2", "e4m3", "f16"),
+    ("m16n8k4", "f64", "f64", "f64"), ("m16n8k8", "f64", "f64", "f64"), ("m16n8k16", "f64", "f64", "f64"),
 ]  # fmt: skip
 
 
@@ -90,6 +93,19 @@ def test_integer_mma_wraps_or_saturates(saturate: bool) -> None:
     d = m.run_mma(("m16n8k32", "s8", "s8", "s32"), a, b, c, ".satfinite" * saturate)
     total = 2**31 - 1000 + 32 * 127 * 127
     assert (d == (2**31 - 1 if saturate else total - 2**32)).all()
+
+
+@pytest.mark.parametrize("logic", ["xor", "and"])
+@pytest.mark.parametrize("shape", ["m8n8k128", "m16n8k128", "m16n8k256"])
+def test_one_bit_mma(shape: str, logic: str) -> None:
+    """Every product is the number of bits in which a row and a column differ (xor) or are both set (and)."""
+    rows, cols, depth = fragments.parse_shape(shape)
+    a, b = RNG.integers(0, 2, (COUNT, rows, depth)).astype(np.uint8), RNG.integers(0, 2, (COUNT, depth, cols)).astype(np.uint8)
+    c = RNG.integers(-99, 99, (COUNT, rows, cols)).astype(np.int32)
+    d = m.run_mma((shape, "b1", "b1", "s32"), a, b, c, f".{logic}.popc")
+    wide = a[:, :, :, None].astype(np.int32), b[:, None].astype(np.int32)
+    count = (wide[0] ^ wide[1] if logic == "xor" else wide[0] & wide[1]).sum(2)
+    assert np.array_equal(d, count + c)
 
 
 def test_tf32_operands_ignore_the_low_bits() -> None:
@@ -194,5 +210,5 @@ def test_half_accumulators_round_to_half() -> None:
 def test_ml_dtypes_agree_with_the_register_widths() -> None:
     for kind, dtype in m.NUMPY.items():
         bits = np.dtype(dtype).itemsize * 8
-        assert bits * fragments.ELEMENTS_PER_REGISTER[kind] in (32, 64)
+        assert kind in m.NARROW or bits * fragments.ELEMENTS_PER_REGISTER[kind] in (32, 64)
     assert np.dtype(ml_dtypes.bfloat16).itemsize == 2

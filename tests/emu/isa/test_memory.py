@@ -136,7 +136,11 @@ def test_prefetch_and_fences_change_nothing() -> None:
   membar.sys;
   fence.sc.gpu;
   fence.acq_rel.cta;
-  fence.proxy.async;"""
+  fence.gpu;
+  fence.proxy.async;
+  prefetch.global.L2::evict_last [%d1];
+  prefetch.tensormap [%d1];
+  applypriority.global.L2::evict_normal [%d1], 128;"""
     x = RNG.integers(0, 256, LANES * 4).astype(np.uint8)
     out, _ = run(f"{place('global', 4)}{hints}\n  ld.global.b32 %r20, [%d1+0];\n  st.global.b32 [%d3], %r20;", x, 4)
     assert np.array_equal(out[:, 0], x.view(np.uint32))

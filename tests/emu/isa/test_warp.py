@@ -83,6 +83,22 @@ def test_shfl_with_immediates_and_without_predicate(mode: str) -> None:
         assert got[0, w].tolist() == o.shfl(mode, x[0, w].tolist(), [3] * 32, [clamp] * 32)[0]
 
 
+def test_the_forms_without_sync_work_on_the_active_lanes() -> None:
+    """shfl and vote as they were before sm_70."""
+    x = values()
+    action = """  shfl.down.b32 %r20|%p3, %r1, 2, 31;
+  selp.u32 %r21, 1, 0, %p3;
+  vote.ballot.b32 %r22, %p1;
+  vote.any.pred %p4, %p1;
+  selp.u32 %r23, 1, 0, %p4;"""
+    got = execute(action, x, results=4)
+    for w in range(WARPS):
+        assert (got[0, w].tolist(), got[1, w].tolist()) == o.shfl("down", x[0, w].tolist(), [2] * 32, [31] * 32)
+        bits = (x[0, w] & 1).tolist()
+        assert set(got[2, w].tolist()) == {o.vote("ballot", bits, 0xFFFFFFFF)}
+        assert set(got[3, w].tolist()) == {o.vote("any", bits, 0xFFFFFFFF)}
+
+
 @pytest.mark.parametrize("segment", [0, 0x1800 | 0x400])
 def test_shfl_in_half_a_warp(segment: int) -> None:
     """The upper lanes took another branch; the lower 16 exchange among themselves."""

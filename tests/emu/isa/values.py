@@ -15,7 +15,7 @@ SPECIALS = 24
 OPERANDS = 4
 WIDTH = {
     **{f"{sign}{bits}": bits for sign in "usb" for bits in (16, 32, 64)},
-    "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f16x2": 32, "bf16x2": 32, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32,
+    "f16": 16, "bf16": 16, "f32": 32, "f64": 64, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "e4m3x2": 16, "e5m2x2": 16, "tf32": 32,
 }  # fmt: skip
 
 
