@@ -8,6 +8,10 @@ One function, `nvrtc_options`, makes the option list of both paths:
 CuPy also puts its own header folders (bundled CCCL, complex.h) on the search path, which changes nothing for sources that
 include none of them; tests/test_compile.py compares the PTX of the two lists. -arch=sm_XX makes NVRTC run ptxas as well, so that
 one compile yields the PTX and, in its log, registers, spills, shared memory and stack of each kernel: no GPU needed.
+
+NVRTC 13.5 is not quite reproducible: the same input may give PTX that joins some loads from shared memory differently, even within
+one process (never for most kernels and tiles, in half of the compiles for some). HBM bytes and arithmetic are not touched, counts of
+shared-memory requests can be. The cache keeps the first text, and `CompiledSource.ptx_hash` tells two texts apart.
 """
 
 from __future__ import annotations
@@ -63,6 +67,11 @@ class CompiledSource:
     nvrtc: str  # version, "13.5"
     cached: bool
     seconds: float
+
+    @property
+    def ptx_hash(self) -> str:
+        """16 hex digits over the PTX: runs with the same one executed the same program."""
+        return hashlib.sha256(self.ptx.encode()).hexdigest()[:16]
 
 
 def nvrtc_options(source: Source, defines: Mapping[str, str | int]) -> tuple[str, ...]:

@@ -173,7 +173,12 @@ class _Run:
         compiled = compile_source(self.source, self.plan.defines, self.gpu.arch)
         self.result.texts["kernel.ptx"] = compiled.ptx
         self.result.texts["nvrtc.log"] = compiled.log
-        self.result.tags.update(nvrtc=compiled.nvrtc, options=" ".join(compiled.options), compile_cached=str(compiled.cached).lower())
+        self.result.tags.update(
+            nvrtc=compiled.nvrtc,
+            options=" ".join(compiled.options),
+            ptx_hash=compiled.ptx_hash,
+            compile_cached=str(compiled.cached).lower(),
+        )
         self._resources(compiled)
         self.module = self.backend.compile(compiled, self.plan)
         self.result.metrics["host/compile_s"] = time.perf_counter() - started
