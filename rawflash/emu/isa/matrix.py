@@ -95,7 +95,7 @@ def _row_addresses(b: WarpBuilder, operand: Operand, space: str | None) -> Value
 @op(f"ldmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}[.trans]{SHARED}.b16", varying=True)
 def ldmatrix(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     require_whole_warp(b)
-    loaded = rows.load_rows(b, _row_addresses(b, i.operands[1], m["space"]), int(m["count"][1:]))
+    loaded = rows.load_rows(b, "shared", _row_addresses(b, i.operands[1], m["space"]), int(m["count"][1:]))
     write_registers(b, i.operands[0], [transpose(b, v) for v in loaded] if m["trans"] else loaded)
 
 

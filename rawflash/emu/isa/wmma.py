@@ -1,8 +1,10 @@
 """The older matrix instructions (PTX ISA 9.7.14.4): wmma.load, wmma.store, wmma.mma.
 
 PTX leaves the layout of a wmma fragment open; here it is the mma tiles side by side (fragments.py), so that wmma.mma is a few
-tiles of tiles.py. Each register is one access of its own, counted like any load or store: elements that lie side by side in
-memory travel together, others alone. Silicon may use other accesses for the same bytes.
+tiles of tiles.py. Each register of A or B is an 8x8 block of 16-bit words, and up to four of them are loaded as ldmatrix does
+it, 16 bytes a lane. What does not fit (C and D, f64, a layout across the register for other than 16-bit elements) is one
+access per register: elements that lie side by side travel together, others alone. Silicon may use other accesses for the same
+bytes.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawflash.emu.fragments import parse_shape, wmma
-from rawflash.emu.isa.matrix import read_registers, require_whole_warp, write_registers
+from rawflash.emu.isa.matrix import read_registers, require_whole_warp, transpose, write_registers
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.isa.tiles import ELEMENT_BITS, Tile, elements_per_register, multiply, word
-from rawflash.emu.lower import access
+from rawflash.emu.lower import access, rows
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.ptx.tree import Address, Instruction, Operand
@@ -63,9 +65,53 @@ class Placement:
 
     def address(self, first: int) -> Value:
         """Byte addresses of element ``first`` of all lanes."""
+        return self._at(self.major[:, first], self.minor[:, first])
+
+    def _at(self, major: NDArray[np.intp], minor: NDArray[np.intp]) -> Value:
+        """Byte addresses of 32 elements."""
         b = self.b
-        major, offset = _constant(self.major[:, first]), _constant(self.minor[:, first] * self.bits // 8)
-        return b.bin("add", b.bin("add", b.splat(self.base), b.bin("mul", major, b.splat(self.pitch))), offset)
+        lines = b.bin("add", b.splat(self.base), b.bin("mul", _constant(major), b.splat(self.pitch)))
+        return b.bin("add", lines, _constant(minor * self.bits // 8))
+
+    # -------------------------------------------------------------------------------------------- registers as 8x8 blocks
+    def along(self) -> bool:
+        """Whether the four lanes of a row hold neighbours in memory, in every register."""
+        e = self.per_register
+        major, minor = (x.reshape(8, 4, -1, e).swapaxes(1, 2).reshape(8, -1, 4 * e) for x in (self.major, self.minor))
+        return bool((major == major[..., :1]).all() and (minor == minor[..., :1] + np.arange(4 * e)).all())
+
+    def blocks(self) -> list[Value]:
+        """Load A or B, 32-bit registers; elements along the registers, or 16 bits wide and across."""
+        b, e = self.b, self.per_register
+        along = self.along()
+        count = self.major.shape[1] // e
+        lane, j = (4 * np.arange(8), np.zeros(8, np.intp)) if along else np.divmod(np.arange(8), 2)
+        loaded: list[Value] = []
+        for first in range(0, count, 4):
+            group = range(first, min(first + 4, count))
+            used = [np.concatenate([x[lane, e * r + j] for r in group]) for x in (self.major, self.minor)]
+            major, minor = (np.pad(x, (0, LANES - len(x))) for x in used)
+            loaded += rows.load_rows(b, self.space, self._at(major, minor), len(group))
+        return loaded if along else [transpose(b, v) for v in loaded]
+
+    # -------------------------------------------------------------------------------------------- register by register
+    def pieces(self) -> list[Value]:
+        """Load anything, one access per run."""
+        b = self.b
+        registers: list[Value] = []
+        whole: Value | None = None
+        for first, size in self.runs():
+            if self.per_register == 1:
+                registers += access.load(b, self.space, self.address(first), self.bits, size)
+                continue
+            bits, shift = self.bits * size, first % self.per_register * self.bits
+            wide = b.resize(b.splat(access.load(b, self.space, self.address(first), bits, 1)[0]), "i32")
+            placed = b.bin("shl", wide, b.i32(shift)) if shift else wide
+            whole = placed if whole is None else b.bin("or", whole, placed)
+            if shift + bits == 32:
+                registers.append(whole)
+                whole = None
+        return registers
 
 
 def _constant(numbers: NDArray[np.intp]) -> Value:
@@ -95,23 +141,8 @@ def _space(b: WarpBuilder, operand: Operand, space: str | None) -> str:
 def load(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     require_whole_warp(b)
     place = Placement(b, i, m, m["x"])
-    elements: list[Value] = []  # one integer per run
-    registers: list[Value] = []
-    for first, size in place.runs():
-        if place.per_register == 1:
-            registers += access.load(b, place.space, place.address(first), place.bits, size)
-            continue
-        bits = place.bits * size
-        (piece,) = access.load(b, place.space, place.address(first), bits, 1)
-        shift = first % place.per_register * place.bits
-        wide = b.resize(b.splat(piece), "i32")
-        elements.append(b.bin("shl", wide, b.i32(shift)) if shift else wide)
-        if shift + bits == 32:
-            whole = elements[0]
-            for other in elements[1:]:
-                whole = b.bin("or", whole, other)
-            registers.append(whole)
-            elements = []
+    in_blocks = m["x"] in "ab" and place.bits <= 32 and (place.bits == 16 or place.along())
+    registers = place.blocks() if in_blocks else place.pieces()
     if m["t"] == "f16" and m["x"] in "ab":
         registers = registers * (F16_REGISTERS // len(registers))
     write_registers(b, i.operands[0], [b.splat(v) for v in registers])
@@ -156,11 +187,11 @@ PAIR = f"{{al:{LAYOUTS}}}.{{bl:{LAYOUTS}}}"
 def mma(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     """The layouts say how the fragments were loaded; once loaded they are all alike."""
     require_whole_warp(b)
-    rows, columns, k = parse_shape(m["shape"])
+    height, width, k = parse_shape(m["shape"])
     a_type, b_type = m.get("a", "f16"), m.get("b", "f16")
-    tile = Tile(min(rows, 16), k, a_type, b_type, m["c"], m["d"], m.get("satfinite", False), m.get("logic", ""))
+    tile = Tile(min(height, 16), k, a_type, b_type, m["c"], m["d"], m.get("satfinite", False), m.get("logic", ""))
     n_a, n_b, n_c = (tile.registers(o) for o in "abc")
-    tiles_down, tiles_across = rows // tile.m, columns // 8
+    tiles_down, tiles_across = height // tile.m, width // 8
     a = read_registers(b, i.operands[1], word(a_type), F16_REGISTERS if a_type == "f16" else n_a * tiles_down)
     bb = read_registers(b, i.operands[2], word(b_type), F16_REGISTERS if b_type == "f16" else n_b * tiles_across)
     c = read_registers(b, i.operands[3], word(m["c"]), n_c * tiles_down * tiles_across)
