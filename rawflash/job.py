@@ -163,6 +163,7 @@ def finish(rows: Sequence[Row], filing: Filing, folder: Path, arguments: Sequenc
         more = f" (and {len(wrong) - 1} more rows, see the table)" if len(wrong) > 1 else ""
         print(f"rawflash: {wrong[0].variant} is {wrong[0].status}: {wrong[0].sentence}{more}", file=sys.stderr)
     if filing.problem:
+        filing.abandon(FAILED, filing.problem)
         raise TrackingError(f"the work is done, but not everything could be filed: {filing.problem}.", folder)
     return exit_code(rows)
 

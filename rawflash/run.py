@@ -44,7 +44,7 @@ class _Abort(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's); returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _flags_first(list(sys.argv[1:] if argv is None else argv))
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -62,6 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return stop.exit_code
     except Exception as error:
         return _tell(error)
+
+
+def _flags_first(arguments: list[str]) -> list[str]:
+    """-m may stand anywhere; Hydra's parser takes it only before or after all key=value."""
+    flags = [argument for argument in arguments if argument in ("-m", "--multirun")]
+    return [*flags[:1], *(argument for argument in arguments if argument not in flags)]
 
 
 def _run(arguments: list[str]) -> int:

@@ -6,9 +6,11 @@ sqlite path is taken from the working directory that the program was started in,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
+import sqlite3
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,10 +111,15 @@ def _reach_file(store: Store) -> None:
         raise TrackingError(f"{store.origin}: the folder {folder} of {store.shown} does not exist; make it, or add tracking=none")
     try:
         if store.file.exists():
-            with store.file.open("r+b"):
-                return
+            with store.file.open("r+b"), contextlib.closing(sqlite3.connect(store.file)) as database:
+                database.execute("pragma schema_version")
+            return
         with tempfile.TemporaryFile(dir=folder):
             return
+    except sqlite3.DatabaseError as error:
+        raise TrackingError(
+            f"the MLflow store {store.shown} ({store.origin}) is no database ({error}): move it away, or choose another with tracking.uri="
+        ) from error
     except OSError as error:
         raise TrackingError(
             f"the MLflow store {store.shown} ({store.origin}) cannot be written ({error.strerror or error}): run in a folder that you may "

@@ -49,9 +49,9 @@ class Sweep:
         return self.claim.folder
 
     def abandon(self, status: str, reason: str) -> None:
-        """End what is open. A sweep that did not get to its first row leaves nothing behind."""
+        """End what is open. A sweep that did not get to its first point leaves nothing behind."""
         self.filing.abandon(status, reason)
-        if not _row_files(self.folder):
+        if not any(entry.is_dir() for entry in self.folder.iterdir()):
             self.filing.discard()
             for left in (self.folder / SWEEP, self.folder / "multirun.yaml"):
                 left.unlink(missing_ok=True)
