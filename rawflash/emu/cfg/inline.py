@@ -66,18 +66,20 @@ def _expand(flat: _Flat, body: list[Statement], stack: tuple[str, ...]) -> list[
 
 def _call(flat: _Flat, s: Instruction, stack: tuple[str, ...]) -> list[Statement]:
     operands = list(s.operands)
-    returns = operands.pop(0) if isinstance(operands[0], Tuple) else None
+    first = operands[0]
+    returns = operands.pop(0) if isinstance(first, Tuple) else Tuple(())
     target = operands.pop(0)
     arguments = operands.pop(0) if operands and isinstance(operands[0], Tuple) else Tuple(())
-    results = returns.items if isinstance(returns, Tuple) else ()
+    assert isinstance(returns, Tuple)
+    assert isinstance(arguments, Tuple)
     inner: list[Statement]
     if isinstance(target, Symbol) and target.name in HOST_FUNCTIONS:
         kind = HOST_FUNCTIONS[target.name]
-        inner = [Instruction("rf", (kind,), (*results, *arguments.items), line=s.line, loc=s.loc)]
+        inner = [Instruction("rf", (kind,), (*returns.items, *arguments.items), line=s.line, loc=s.loc)]
     elif isinstance(target, Symbol):
-        inner = _copy(flat, target.name, results, arguments.items, s, stack)  # type: ignore[arg-type]
+        inner = _copy(flat, target.name, returns.items, arguments.items, s, stack)
     elif isinstance(target, Reg):
-        inner = _indirect(flat, target, results, arguments.items, operands, s, stack)  # type: ignore[arg-type]
+        inner = _indirect(flat, target, returns.items, arguments.items, s, stack)
     else:
         raise PtxSyntaxError(f"call target {target} is neither a function nor a register", line=s.line)
     if s.guard is None:
@@ -93,7 +95,6 @@ def _indirect(
     target: Reg,
     results: tuple[Operand, ...],
     arguments: tuple[Operand, ...],
-    rest: list[Operand],
     s: Instruction,
     stack: tuple[str, ...],
 ) -> list[Statement]:
@@ -124,7 +125,6 @@ def _indirect(
         out.append(Label(skip, s.line))
     out.append(Instruction("rf", ("badcall",), (), line=s.line, loc=s.loc))
     out.append(Label(end, s.line))
-    del rest
     return out
 
 

@@ -36,8 +36,8 @@ def host_call(b: WarpBuilder, i: Instruction) -> None:
     arguments = [_argument(b, o) for o in i.operands[-count:]]
     table = b.alloca(f"[{32 * count} x i64]")
     for n, v in enumerate(arguments):
-        for lane in range(LANES):
-            b.store(b.extract(v, lane), b.gep(table, 8 * (lane * count + n)))
+        for k in range(LANES):
+            b.store(b.extract(v, k), b.gep(table, 8 * (k * count + n)))
     mask = b.lane_mask()
     function = b.load("ptr", b.gep("%l", Launch.HOST_CALL))
     with b.loop(LANES) as lane:

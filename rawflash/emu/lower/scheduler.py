@@ -61,8 +61,8 @@ def _start_cta(b: IRWriter, launch: Value, linear: Value) -> None:
     local = b.load("i64", b.gep(launch, Launch.LOCAL_STRIDE))
     with b.loop(b.load("i32", b.gep(launch, Launch.NWARPS))) as n:
         warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-        for field, value in ((Warp.RESUME, 0), (Warp.EXITED, 0), (Warp.SP, 0), (Warp.RPC, -1), (Warp.STATUS, 0), (Warp.PENDING, 0)):
-            b.store(b.i32(value), b.gep(warp, field))
+        for field, initial in ((Warp.RESUME, 0), (Warp.EXITED, 0), (Warp.SP, 0), (Warp.RPC, -1), (Warp.STATUS, 0), (Warp.PENDING, 0)):
+            b.store(b.i32(initial), b.gep(warp, field))
         b.store(b.load("i32", b.gep(warp, Warp.ENTRY_MASK)), b.gep(warp, Warp.MASK))
         with b.when(b.cmp("icmp ne", local, b.i64(0))):
             memory = b.load("ptr", b.gep(warp, Warp.LOCAL))

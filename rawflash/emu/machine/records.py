@@ -26,11 +26,11 @@ def aligned(n_bytes: int, alignment: int = 64, fill: int = 0) -> Bytes:
 
 
 def put(record: Bytes, offset: int, fmt: str, *values: int) -> None:
-    struct.pack_into("<" + fmt, record, offset, *values)
+    struct.pack_into("<" + fmt, record.data, offset, *values)
 
 
 def get(record: Bytes, offset: int, fmt: str) -> int:
-    return int(struct.unpack_from("<" + fmt, record, offset)[0])
+    return int(struct.unpack_from("<" + fmt, record.data, offset)[0])
 
 
 @dataclass
