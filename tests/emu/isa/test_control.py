@@ -149,7 +149,7 @@ LARGE:
 .func (.reg .b32 %out) twice(.reg .b32 %in)
 {
   add.u32 %out, %in, %in;
-  ret;
+  ret.uni;
 }
 """
 

@@ -60,7 +60,11 @@ def test_one_hot_products(row: tuple[str, str, str, str]) -> None:
     assert np.array_equal(d, want)
 
 
-@pytest.mark.parametrize("row", [r for r in MMA if r[3] in ("f32", "f16", "f64")], ids=ids)
+REAL = [("m16n8k16", "f16", "f16", "f32"), ("m16n8k8", "f16", "f16", "f16"), ("m16n8k16", "bf16", "bf16", "f32"),
+        ("m16n8k8", "tf32", "tf32", "f32"), ("m8n8k4", "f64", "f64", "f64"), ("m16n8k32", "e4m3", "e5m2", "f32")]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", REAL, ids=ids)
 def test_mma_on_real_numbers(row: tuple[str, str, str, str]) -> None:
     """Products are exact and sums err by at most a unit of the accumulator per term."""
     shape, a_type, b_type, c_type = row
@@ -190,10 +194,13 @@ WMMA = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("layouts", [("row", "col", "row"), ("col", "row", "col"), ("row", "row", "row")], ids="-".join)
-@pytest.mark.parametrize("row", WMMA, ids=ids)
-def test_wmma(row: tuple[str, str, str, str], layouts: tuple[str, str, str]) -> None:
-    """load, mma and store with strides beyond the tile; the fragments' layout does not show."""
+LAYOUTS = [("row", "col", "row"), ("col", "row", "col"), ("row", "row", "row")]
+
+
+@pytest.mark.parametrize("index", range(len(WMMA)), ids=lambda index: ids(WMMA[index]))
+def test_wmma(index: int) -> None:
+    """load, mma and store with strides beyond the tile, in one of three combinations of layouts."""
+    row, layouts = WMMA[index], LAYOUTS[index % 3]
     shape, ab, c_type, _ = row
     rows, cols, depth = fragments.parse_shape(shape)
     a, b, c = integers((rows, depth), ab), integers((depth, cols), ab), integers((rows, cols), c_type)

@@ -140,6 +140,7 @@ def test_prefetch_and_fences_change_nothing() -> None:
   fence.proxy.async;
   prefetch.global.L2::evict_last [%d1];
   prefetch.tensormap [%d1];
+  discard.global.L2 [%p_y], 128;
   applypriority.global.L2::evict_normal [%d1], 128;"""
     x = RNG.integers(0, 256, LANES * 4).astype(np.uint8)
     out, _ = run(f"{place('global', 4)}{hints}\n  ld.global.b32 %r20, [%d1+0];\n  st.global.b32 [%d3], %r20;", x, 4)
