@@ -79,7 +79,7 @@ def single(settings: Settings, invocation: Invocation, folder: Path | None) -> i
         filing.abandon(KILLED if isinstance(error, Stopped) else FAILED, str(error))
         claim.release()
         raise
-    if any(row.metrics for row in rows):
+    if any(row.ok or row.tensors for row in rows):
         print_tables(rows, title)
     return finish(rows, filing, folder, invocation.arguments)
 
