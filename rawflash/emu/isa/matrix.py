@@ -58,16 +58,19 @@ def write_registers(b: WarpBuilder, operand: Operand, values: list[Value]) -> No
     "mma.sync.aligned.{shape:m16n8k4|m16n8k8}.row.col.{d:f32}.{a:tf32}.{b:tf32}.{c:f32}",
     "mma.sync.aligned.{shape:m16n8k16|m16n8k32}.row.col.{d:f32}.{a:e4m3|e5m2}.{b:e4m3|e5m2}.{c:f32}",
     "mma.sync.aligned.{shape:m16n8k16|m16n8k32}.row.col.{d:f16}.{a:e4m3|e5m2}.{b:e4m3|e5m2}.{c:f16}",
-    "mma.sync.aligned.{shape:m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col[.rn].{d:f64}.{a:f64}.{b:f64}.{c:f64}",
+    "mma.sync.aligned.{shape:m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.{d:f64}.{a:f64}.{b:f64}.{c:f64}[.rn]",
+    "mma.sync.aligned.{shape:m8n8k4|m16n8k4|m16n8k8|m16n8k16}.row.col.rn.{d:f64}.{a:f64}.{b:f64}.{c:f64}",
     "mma.sync.aligned.{shape:m8n8k16|m16n8k16|m16n8k32}.row.col[.satfinite].{d:s32}.{a:s8|u8}.{b:s8|u8}.{c:s32}",
+    "mma.sync.aligned.{shape:m8n8k16|m16n8k16|m16n8k32}.row.col.{d:s32}.{a:s8|u8}.{b:s8|u8}.{c:s32}.satfinite",
     "mma.sync.aligned.{shape:m8n8k32|m16n8k32|m16n8k64}.row.col[.satfinite].{d:s32}.{a:s4|u4}.{b:s4|u4}.{c:s32}",
+    "mma.sync.aligned.{shape:m8n8k32|m16n8k32|m16n8k64}.row.col.{d:s32}.{a:s4|u4}.{b:s4|u4}.{c:s32}.satfinite",
     "mma.sync.aligned.{shape:m8n8k128|m16n8k128|m16n8k256}.row.col.{d:s32}.{a:b1}.{b:b1}.{c:s32}.{logic:xor|and}.popc",
     varying=True,
 )
 def mma(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     require_whole_warp(b)
     rows_m, _, k = parse_shape(m["shape"])
-    tile = Tile(rows_m, k, m["a"], m["b"], m["c"], m["d"], m.get("satfinite", False), m.get("logic", ""))
+    tile = Tile(rows_m, k, m["a"], m["b"], m["c"], m["d"], "satfinite" in i.mods, m.get("logic", ""))
     a, bb, c = (
         read_registers(b, i.operands[1 + n], word(getattr(tile, operand)), tile.registers(operand)) for n, operand in enumerate("abc")
     )

@@ -176,7 +176,8 @@ PAIR = f"{{al:{LAYOUTS}}}.{{bl:{LAYOUTS}}}"
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:f16|f32}}.{{c:f16|f32}}",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:f32}}.{{a:bf16}}.{{b:bf16}}.{{c:f32}}",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:m16n16k8}}.{{d:f32}}.{{a:tf32}}.{{b:tf32}}.{{c:f32}}",
-    f"wmma.mma.sync.aligned.{PAIR}.{{shape:m8n8k4}}[.rn].{{d:f64}}.{{a:f64}}.{{b:f64}}.{{c:f64}}",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:m8n8k4}}.{{d:f64}}.{{a:f64}}.{{b:f64}}.{{c:f64}}[.rn]",
+    f"wmma.mma.sync.aligned.{PAIR}.{{shape:m8n8k4}}.rn.{{d:f64}}.{{a:f64}}.{{b:f64}}.{{c:f64}}",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:s32}}.{{a:s8}}.{{b:s8}}.{{c:s32}}[.satfinite]",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:s32}}.{{a:u8}}.{{b:u8}}.{{c:s32}}[.satfinite]",
     "wmma.mma.sync.aligned.row.col.{shape:m8n8k32}.{d:s32}.{a:s4}.{b:s4}.{c:s32}[.satfinite]",
@@ -189,7 +190,7 @@ def mma(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     require_whole_warp(b)
     height, width, k = parse_shape(m["shape"])
     a_type, b_type = m.get("a", "f16"), m.get("b", "f16")
-    tile = Tile(min(height, 16), k, a_type, b_type, m["c"], m["d"], m.get("satfinite", False), m.get("logic", ""))
+    tile = Tile(min(height, 16), k, a_type, b_type, m["c"], m["d"], "satfinite" in i.mods, m.get("logic", ""))
     n_a, n_b, n_c = (tile.registers(o) for o in "abc")
     tiles_down, tiles_across = height // tile.m, width // 8
     a = read_registers(b, i.operands[1], word(a_type), F16_REGISTERS if a_type == "f16" else n_a * tiles_down)
