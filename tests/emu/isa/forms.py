@@ -2,7 +2,8 @@
 
 A ``Chapter`` is a table of forms. All of them run in few launches, one after another on the same operands: every pair of
 special values, then random values. If a module does not compile or run, the chapter splits it until the culprits are known,
-so that each form passes or fails alone.
+so that each form passes or fails alone. Each form runs in three modes: operands that differ between the lanes, operands that
+are the same in a warp (an emulator may compute those once), and one of each kind.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.emu.oracles import softfloat
 
 THREADS = values.COUNT
 BLOCK = 128
+GEOMETRY = {"varying": (THREADS // BLOCK, BLOCK), "uniform": (THREADS, 32), "mixed": (THREADS // 32, 32)}  # (CTAs, threads)
 CHUNK = 48
 QUICK = emu.EmuParams(count=False, initcheck=False)
 
@@ -60,8 +62,16 @@ def width(kind: str) -> int:
     return 32 if kind == "pred" else values.WIDTH[kind]
 
 
-def _body(index: int, form: Form) -> str:
-    names = {letter: f"%{kind}_{i}" for i, (letter, kind) in enumerate(zip("abce", form.operands, strict=False))}
+def _is_uniform(mode: str, form: Form, operand: int) -> bool:
+    return mode == "uniform" or (mode == "mixed" and operand == len(form.spelling) % max(1, len(form.operands)))
+
+
+def _register(mode: str, form: Form, operand: int) -> str:
+    return f"%{form.operands[operand]}_{operand}{'u' if _is_uniform(mode, form, operand) else 'v'}"
+
+
+def _body(form: Form, mode: str) -> str:
+    names = {letter: _register(mode, form, i) for i, letter in enumerate("abce"[: len(form.operands)])}
     lines, stores = [], []
     for i, kind in enumerate(form.results):
         names[f"d{i}"] = f"%x{i}"
@@ -78,34 +88,40 @@ def _body(index: int, form: Form) -> str:
     return "\n".join(["  {", *lines, "    " + text.format(**names), *stores, f"    add.s64 %at, %at, {step};", "  }"])
 
 
-def build(forms: Sequence[Form]) -> str:
-    """The kernel that executes the forms one after another: thread t uses column t of every operand pool."""
-    used = sorted({(kind, i) for form in forms for i, kind in enumerate(form.operands)})
-    pools = sorted({"b32" if kind == "pred" else kind for kind, _ in used})
+def build(forms: Sequence[Form], mode: str = "varying") -> str:
+    """The kernel that executes the forms one after another: thread t uses column t of the operand pools.
+
+    A uniform operand is column t of the warp's first thread; with only uniform operands, CTA t is that thread.
+    """
+    used = sorted({(kind, i, _is_uniform(mode, form, i)) for form in forms for i, kind in enumerate(form.operands)})
+    pools = sorted({"b32" if kind == "pred" else kind for kind, _, _ in used})
+    block = GEOMETRY[mode][1]
     params = ", ".join(f".param .u64 p_{name}" for name in ["out", *pools])
-    head = [f".visible .entry forms({params})\n{{", "  .reg .b32 %n, %t, %m;", "  .reg .b64 %at, %from, %base;"]
-    head += ["  mov.u32 %n, %ctaid.x;", "  mov.u32 %m, %tid.x;", f"  mad.lo.u32 %t, %n, {BLOCK}, %m;"]
+    head = [f".visible .entry forms({params})\n{{", "  .reg .b32 %n, %t, %m, %same;", "  .reg .b64 %at, %from, %base;"]
+    head += ["  mov.u32 %n, %ctaid.x;", "  mov.u32 %m, %tid.x;", f"  mul.lo.u32 %same, %n, {block};", "  add.u32 %t, %same, %m;"]
+    if mode == "uniform":
+        head += ["  mov.u32 %same, %n;", "  mov.u32 %t, %n;"]
     head += ["  ld.param.u64 %base, [p_out];", "  mad.wide.u32 %at, %t, 8, %base;"]
-    for kind, i in used:
+    for kind, i, uniform in used:
         pool = "b32" if kind == "pred" else kind
         size = width(kind) // 8
-        register = f"%{kind}_{i}"
+        register, index = (f"%{kind}_{i}u", "%same") if uniform else (f"%{kind}_{i}v", "%t")
         head += [f"  .reg .{'pred' if kind == 'pred' else f'b{width(kind)}'} {register};", f"  ld.param.u64 %base, [p_{pool}];"]
-        head += [f"  mad.wide.u32 %from, %t, {size}, %base;"]
+        head += [f"  mad.wide.u32 %from, {index}, {size}, %base;"]
         target = "%m" if kind == "pred" else register
         head += [f"  ld.global.b{width(kind)} {target}, [%from+{i * THREADS * size}];"]
         if kind == "pred":
             head += ["  and.b32 %m, %m, 1;", f"  setp.ne.b32 {register}, %m, 0;"]
-    return "\n".join([*head, *(_body(i, form) for i, form in enumerate(forms)), "  ret;\n}"])
+    return "\n".join([*head, *(_body(form, mode) for form in forms), "  ret;\n}"])
 
 
-def run(forms: Sequence[Form]) -> list[list[np.ndarray]]:
+def run(forms: Sequence[Form], mode: str = "varying") -> list[list[np.ndarray]]:
     """Bits of every result of every form, one per thread."""
     pools = sorted({"b32" if kind == "pred" else kind for form in forms for kind in form.operands})
     rows = sum(len(form.results) for form in forms)
     out = emu.asarray(np.zeros((rows, THREADS), np.uint64))
     kernel_args = [out, *(emu.asarray(values.pool(name)) for name in pools)]
-    launch(module(build(forms), params=QUICK), "forms", THREADS // BLOCK, BLOCK, *kernel_args)
+    launch(module(build(forms, mode), params=QUICK), "forms", *GEOMETRY[mode], *kernel_args)
     taken = iter(np.array(out))
     return [[next(taken) & np.uint64((1 << width(kind)) - 1) for kind in form.results] for form in forms]
 
@@ -115,34 +131,42 @@ class Chapter:
 
     def __init__(self, forms: Sequence[Form]) -> None:
         self.forms = list(forms)
-        self._results: dict[int, list[np.ndarray] | Exception] = {}
+        self._results: dict[tuple[int, str], list[np.ndarray] | Exception] = {}
 
-    def _solve(self, forms: Sequence[Form]) -> None:
+    def _solve(self, forms: Sequence[Form], mode: str) -> None:
         try:
-            found: Sequence[Any] = run(forms)
+            found: Sequence[Any] = run(forms, mode)
         except Exception as error:
             if len(forms) == 1:
                 found = [error]
             else:
                 half = len(forms) // 2
-                self._solve(forms[:half])
-                self._solve(forms[half:])
+                self._solve(forms[:half], mode)
+                self._solve(forms[half:], mode)
                 return
-        self._results.update({id(form): result for form, result in zip(forms, found, strict=True)})
+        self._results.update({(id(form), mode): result for form, result in zip(forms, found, strict=True)})
 
-    def results(self, form: Form) -> list[np.ndarray]:
-        if id(form) not in self._results:
+    def results(self, form: Form, mode: str) -> list[np.ndarray]:
+        if (id(form), mode) not in self._results:
             position = next(i for i, f in enumerate(self.forms) if f is form) // CHUNK * CHUNK
-            self._solve(self.forms[position : position + CHUNK])
-        result = self._results[id(form)]
+            self._solve(self.forms[position : position + CHUNK], mode)
+        result = self._results[id(form), mode]
         if isinstance(result, Exception):
             raise result
         return result
 
     def check(self, form: Form) -> None:
-        """Compare every thread's result with the oracle's; the message shows the first differing operands in hex."""
-        got = self.results(form)
-        columns = [values.operand(kind, i) for i, kind in enumerate(form.operands)]
+        """Compare every thread's result in every mode with the oracle's; the message shows the first differing operands in hex."""
+        for mode in GEOMETRY:
+            if mode != "mixed" or len(form.operands) > 1:
+                self._check(form, mode)
+
+    def _check(self, form: Form, mode: str) -> None:
+        got = self.results(form, mode)
+        columns: list[Sequence[int]] = [values.operand(kind, i) for i, kind in enumerate(form.operands)]
+        if mode == "mixed":
+            first = [32 * (t // 32) for t in range(THREADS)]
+            columns = [[c[t] for t in first] if _is_uniform(mode, form, i) else c for i, c in enumerate(columns)]
         wrong = []
         for thread in range(THREADS):
             operands = [column[thread] for column in columns]
@@ -157,9 +181,8 @@ class Chapter:
         if wrong:
             operands, bits, expected = wrong[0]
             shown = hex(expected) if isinstance(expected, int) else expected
-            raise AssertionError(
-                f"{form}: {len(wrong)} of {THREADS} wrong; ({', '.join(map(hex, operands))}) gives {bits:#x}, should be {shown}"
-            )
+            given = ", ".join(map(hex, operands))
+            raise AssertionError(f"{form}, {mode} operands: {len(wrong)} of {THREADS} wrong; ({given}) gives {bits:#x}, should be {shown}")
 
 
 def _default(kind: str) -> Callable[[int, Any], bool]:

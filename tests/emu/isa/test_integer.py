@@ -113,6 +113,8 @@ FORMS = [
          label="fns.b32"),
     *(chain("add", "addc", k, lambda a, b: a + b) for k in ("u32", "s32", "u64", "s64")),
     *(chain("sub", "subc", k, lambda a, b: a - b) for k in ("u32", "s32", "u64", "s64")),
+    Form("addc.u32", "u32 u32", "u32 u32", lambda a, b: (o.wrap(a + b, 32), a + b >> 32),
+         "add.cc.u32 {d0}, {a}, {b};\n    addc.u32 {d1}, 0, 0;", label="addc.u32 of constants"),
     three_words(True),
     three_words(False),
     *(mad_chain(k) for k in ("u32", "s32", "u64")),
