@@ -115,6 +115,14 @@ def test_stmatrix_wavefronts(count: int) -> None:
         assert report.shared.write_bytes == 128 * count
 
 
+@pytest.mark.parametrize("order", ["x4.trans.m8n8.shared", "m8n8.x4.shared.trans", "x4.m8n8.shared::cta", "x4.m8n8.shared"])
+def test_order_of_modifiers(order: str) -> None:
+    """CUTLASS writes the number of matrices before the shape."""
+    at = swizzled(128, True)
+    data, got, _ = run(kernel(f"ldmatrix.sync.aligned.{order}.b16 {group(4)}, [%r4];", 4), at, 4)
+    assert np.array_equal(got, held(data, at, 4, "trans" in order))
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_generic_addresses(count: int) -> None:
     at = swizzled(128, True)
