@@ -30,7 +30,7 @@ def lop3_predicate(op: str) -> Form:
         "b32 pred",
         "b32 b32 b32 pred",
         both,
-        f"lop3.{op}.b32 {{d0}}|{{d1}}, {{a}}, {{b}}, {{c}}, 0xCA, {{d}};".replace("{d}", "%pred_3"),
+        f"lop3.{op}.b32 {{d0}}|{{d1}}, {{a}}, {{b}}, {{c}}, 0xCA, {{e}};",
     )
 
 
