@@ -174,6 +174,16 @@ def test_a_guard_that_is_the_same_for_all(limit: int, want: float) -> None:
     assert (decode(d, "f32") == want).all()
 
 
+@pytest.mark.parametrize("kind", ["f16", "e4m3", "e5m2"])
+def test_subnormal_operands_where_fp32_is_flushed(kind: str) -> None:
+    """A kernel whose fp32 instructions all say .ftz flushes fp32 subnormals; those of narrower types are fp32 normals."""
+    form, f = Spelling("m16n8k16", "f32", kind, kind, "f32"), sf.FORMATS[kind]
+    a, b = np.full((1, 16, 16), 1, np.uint64), np.full((1, 16, 8), f.one, np.uint64)
+    guard = "  .reg .f32 %q;\n  cvt.rn.f32.u32 %q, %r1;\n  add.ftz.f32 %q, %q, %q;\n  setp.ge.ftz.f32 %p1, %q, 0f00000000;"
+    d = decode(run(form, a, b, np.zeros((1, 16, 8), np.uint64), guard=guard), "f32")
+    assert (d == 16 * sf.to_float(1, f)).all()
+
+
 def test_every_registered_form_is_tested() -> None:
     load_all()
     registered = {s for form in supported_forms() if form.opcode == "mma" for s in spellings(form.pattern)}
