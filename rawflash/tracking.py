@@ -28,6 +28,8 @@ __all__ = ["FAILED", "FINISHED", "KILLED", "Tracker", "open_tracker"]
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 # MLflow cuts values above 6000 characters without a word; the whole text is in the run's artifacts.
 MAX_VALUE = 5000
+# Makes the UI open the view of runs, with charts, instead of the one for language-model traces.
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
 _PARAMS, _METRICS = 100, 1000  # most that a server takes in one call
 
 
@@ -60,7 +62,7 @@ class Tracker:
         found = self._client.get_experiment_by_name(self.experiment)
         if found is None:
             try:
-                return self._client.create_experiment(self.experiment, artifact_location=self.store.artifacts)
+                return self._client.create_experiment(self.experiment, artifact_location=self.store.artifacts, tags=_KIND)
             except Exception:
                 found = self._client.get_experiment_by_name(self.experiment)  # another process was faster
                 if found is None:
