@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import LANES, Value
+from rawflash.emu.lower.l2 import READ, READ_WRITE, WRITE
 from rawflash.emu.lower.layout import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
 from rawflash.emu.lower.runtime import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED, SIGNATURES
 
@@ -59,7 +60,8 @@ def address_key(space: str, size: int, count: bool) -> int:
 def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, ordered: bool = False) -> Touched:
     """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector.
 
-    ``ordered``: the access orders itself (an atomic), so the race detector ignores it.
+    ``ordered``: the access orders itself (an atomic), so the race detector ignores it; if it writes, it reads as well. The simulated
+    L2 sees all of global and local memory; constant banks have caches of their own.
     """
     if space == "local":
         address = _local_address(b, address, size, write)
@@ -104,6 +106,9 @@ def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, or
     pointer = _pointer(b, space, base64)
     if b.params.racecheck and space in ("shared", "global") and not ordered:
         _race(b, space, memo, base64)
+    if b.params.l2 is not None and space in ("global", "local"):
+        kind = (READ_WRITE if ordered else WRITE) if write else READ
+        call(b, "rf_l2", Value("%w", "ptr"), Value("%warp", "ptr"), memo, base64, b.i32(kind))
     return Touched(pointer, base64, memo, site, mask, uniform)
 
 
@@ -155,6 +160,16 @@ def _suspicious(b: WarpBuilder, loaded: list[Value]) -> Value:
 def _check_initialised(b: WarpBuilder, space: str, t: Touched, suspicious: Value) -> None:
     with b.when(suspicious, likely=False):
         check(b, call(b, "rf_init_check", Value("%w", "ptr"), t.memo, _shadow(b, space, t), t.base))
+
+
+def check_all_initialised(b: WarpBuilder, space: str, t: Touched) -> None:
+    """Look every byte of an access up in the shadow: for accesses that do not bring the value into registers first."""
+    check(b, call(b, "rf_init_check", Value("%w", "ptr"), t.memo, _shadow(b, space, t), t.base))
+
+
+def mark_initialised(b: WarpBuilder, space: str, t: Touched, size: int) -> None:
+    """Every byte of an access has been written."""
+    call(b, "rf_mark", _shadow(b, space, t), t.memo, b.i32(size))
 
 
 def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile: bool = False) -> list[Value]:
