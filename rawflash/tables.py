@@ -69,7 +69,7 @@ def fit(table: Table, width: int) -> list[Table]:
     keys = [i for i, c in enumerate(table.columns) if c.key]
     others = [i for i, c in enumerate(table.columns) if not c.key]
     size = table.widths
-    base = sum(size[i] + GAP for i in keys)
+    base = sum(size[i] + GAP for i in keys) - GAP
     parts: list[list[int]] = [[]]
     for i in others:
         if parts[-1] and base + sum(size[j] + GAP for j in [*parts[-1], i]) > width:
@@ -111,23 +111,20 @@ def print_rich(table: Table, console: Console) -> None:
     from rich.text import Text
 
     for part in fit(table, console.width):
-        grid = RichTable(
-            title=part.title,
-            title_justify="left",
-            title_style="bold",
-            box=box.SIMPLE_HEAD,
-            padding=(0, GAP - 1, 0, 0),
-            pad_edge=False,
-            show_edge=False,
-        )
-        for column, kind in zip(part.columns, _kinds(part.columns), strict=True):
-            head = Text.assemble((column.title, "bold"), "\n", (kind, "dim"))
+        console.print(Text(part.title, style="bold"), soft_wrap=True)
+        grid = RichTable(box=box.SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), pad_edge=False, show_edge=False)
+        kinds = _kinds(part.columns)
+        for column, kind in zip(part.columns, kinds, strict=True):
+            head = Text(column.title, style="bold")
+            if any(kinds):
+                head.append(f"\n{kind}", style="not bold dim")
             grid.add_column(head, justify="left" if column.key else "right", no_wrap=True)
         for row in part.rows:
             grid.add_row(*(Text(cell, style=_style(cell)) for cell in row))
         console.print(grid)
-        for note in part.notes:
-            console.print(Text(note, style="dim"), soft_wrap=True)
+        console.print()
+    for note in table.notes:
+        console.print(Text(note, style="dim"), soft_wrap=True)
 
 
 def _style(cell: str) -> str:
