@@ -96,7 +96,7 @@ class Filing:
                 return
             table = report_markdown(rows, "Comparison", repeat_command(arguments))
             note = f"{title}\n\n{table if len(table) < MAX_VALUE - 500 else 'The tables are in the artifact table.md.'}"
-            told = {name: row.tags[name] for row in rows for name in ("backend", "device", "driver", "nvrtc") if name in row.tags}
+            told: dict[str, str] = {name: row.tags[name] for row in rows for name in ("backend", "device", "driver", "nvrtc") if name in row.tags}
             counts = {f"rows.{status}": str(sum(r.status == status for r in rows)) for status in {r.status for r in rows}}
             tracker.log(self.parent, params=_common(rows), tags={**told, **counts, "mlflow.note.content": note})
             for path in files:
