@@ -43,7 +43,7 @@ static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc
 constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * d, P_FLOATS = Br * rf::padded<Bc>;
 static_assert(4 * (Q_FLOATS + K_FLOATS + V_FLOATS + P_FLOATS) == RF_FA2_SMEM, "the launch plan states another amount of shared memory");
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fa2(const T* __restrict__ Q,  // [B, H, N, d]
     const T* __restrict__ K,  // [B, Hkv, Nkv, d]
     const T* __restrict__ V,  // [B, Hkv, Nkv, d]

@@ -51,7 +51,7 @@ static_assert(4 * (V_FLOATS + P_FLOATS) == RF_OUTPUT_SMEM, "the launch plan stat
 extern __shared__ __align__(16) float smem[];
 
 // -------------------------------------------------------------------------------------------------- S = softmax_scale Q K^T
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 naive_scores(const T* __restrict__ Q,  // [B, H, N, d]
              const T* __restrict__ K,  // [B, Hkv, Nkv, d]
              float* __restrict__ S,    // [B, H, N, Nkv]
@@ -122,7 +122,7 @@ naive_softmax(const float* __restrict__ S,  // [B, H, N, Nkv]
 }
 
 // ------------------------------------------------------------------------------------------------------------------ O = P V
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 naive_output(const T* __restrict__ P,  // [B, H, N, Nkv]
              const T* __restrict__ V,  // [B, Hkv, Nkv, d]
              T* __restrict__ O,        // [B, H, N, d]

@@ -36,7 +36,7 @@ constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, WARPS = 8, THREADS = WARPS * rf::LANES;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
 online(const T* __restrict__ Q,  // [B, H, N, d]
        const T* __restrict__ K,  // [B, Hkv, Nkv, d]
        const T* __restrict__ V,  // [B, Hkv, Nkv, d]

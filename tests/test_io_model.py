@@ -1,0 +1,114 @@
+"""Closed-form HBM bytes: against the papers' figures, against the kernels' own headers, against brute force."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from rawflash.errors import UsageError
+from rawflash.io_model import HBM, hbm_bytes, total_bytes
+from rawflash.problem import Problem
+from rawflash.source import read_source
+from rawflash.tiling import Tiling, softmax_warps
+from rawflash.variants import LADDER
+
+PROBLEMS = [
+    Problem(B=2, H=4, N=128, d=64),
+    Problem(B=1, H=3, N=100, Nkv=77, d=40, dtype="fp32"),
+    Problem(B=1, H=2, N=65, Nkv=200, d=32, causal="bottom_right"),
+    Problem(B=1, H=2, N=200, Nkv=65, d=32, causal="bottom_right"),
+    Problem(B=1, H=2, N=200, Nkv=65, d=32, causal="top_left", dtype="bf16"),
+    Problem(B=1, H=4, Hkv=1, N=33, Nkv=129, d=96, causal="top_left"),
+    Problem(B=1, H=1, N=1, Nkv=20000, d=8),
+]
+TILINGS = [Tiling(16, 16), Tiling(64, 32), Tiling(48, 128)]
+_LINE = re.compile(r"^// +(\S+) +(read|write|smem) += +(.+?)(?: {2,}.*)?$", re.M)
+
+
+def header_formulas(name: str) -> dict[tuple[str, str], str]:
+    """(tensor or kernel, read | write | smem) -> the expression in the header of the variant's .cu."""
+    return {(what, kind): formula for what, kind, formula in _LINE.findall(read_source(LADDER[name].file).text)}
+
+
+def letters(p: Problem, t: Tiling) -> dict[str, Any]:
+    """What the letters of the headers mean."""
+    seen, ceil = p.visible_keys(), lambda a, b: -(-int(a) // b)
+
+    def n(i: int) -> int:
+        return ceil(seen[min((i + 1) * t.Br, p.N) - 1], t.Bc)
+
+    return {
+        **{name: getattr(p, name) for name in ("B", "H", "N", "Nkv", "d")},
+        **{"w": p.itemsize, "Br": t.Br, "Bc": t.Bc, "Bp": ceil(t.Bc, 32) * 32, "Tr": ceil(p.N, t.Br), "Tc": ceil(p.Nkv, t.Bc)},
+        **{"n": n, "v": lambda i: max(1, n(i)), "rows": lambda i: min(t.Br, p.N - i * t.Br)},
+        **{"pairs": p.visible_pairs(), "s_reads": 1 if softmax_warps(p) else 3, "warps": softmax_warps(p)},
+        **{"sum": sum, "min": min, "range": range},
+    }
+
+
+def value(formula: str, p: Problem, t: Tiling) -> int:
+    return int(eval(formula, {"__builtins__": {}, **letters(p, t)}))
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_the_headers_say_the_same(name: str) -> None:
+    formulas = header_formulas(name)
+    for p in PROBLEMS:
+        for t in TILINGS:
+            stated: dict[str, tuple[int, int]] = {}
+            for (tensor, kind), formula in formulas.items():
+                if kind != "smem":
+                    read, write = stated.get(tensor, (0, 0))
+                    moved = value(formula, p, t)
+                    stated[tensor] = (moved, write) if kind == "read" else (read, moved)
+            assert stated == hbm_bytes(name, p, t), (p, t)
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_the_headers_state_the_shared_memory_of_the_plan(name: str) -> None:
+    formulas = header_formulas(name)
+    for p in PROBLEMS:
+        for t in TILINGS:
+            for launch in LADDER[name].plan(p, t).launches:
+                assert value(formulas[launch.entry, "smem"], p, t) == launch.shared_bytes
+
+
+@pytest.mark.parametrize(("block", "total"), [(64, 6_576_668_672), (128, 3_355_443_200), (256, 1_744_830_464), (512, 939_524_096)])
+def test_figure_2_middle_of_flash_attention(block: int, total: int) -> None:
+    """fp16, B=64, H=16, N=1024, d=64: 2*B*H*N*d*(3*Tc + 1) bytes; the paper plots 6.577, 3.355, 1.744 and 0.939 GB."""
+    p = Problem(B=64, H=16, N=1024, d=64)
+    io = hbm_bytes("fa1", p, Tiling(block, block))
+    assert sum(sum(io[tensor]) for tensor in "QKVO") == total == 2 * 64 * 16 * 1024 * 64 * (3 * (1024 // block) + 1)
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_doubling_N(name: str) -> None:
+    small, large = (hbm_bytes(name, Problem(B=1, H=1, N=n, d=64), Tiling(64, 64)) for n in (1024, 2048))
+    growth = {tensor: sum(large[tensor]) / sum(small[tensor]) for tensor in small}
+    if name == "naive":
+        assert growth["S"] == growth["P"] == 4
+    if name in ("fa2", "online"):
+        assert growth["Q"] == growth["O"] == 2 and growth["K"] == growth["V"] == 4
+
+
+@pytest.mark.parametrize("name", LADDER)
+def test_heads_that_share_keys_read_them_all_the_same(name: str) -> None:
+    alone, shared = (hbm_bytes(name, Problem(B=2, H=8, Hkv=g, N=70, d=32), Tiling(16, 32)) for g in (8, 2))
+    assert alone == shared
+
+
+def test_a_mask_saves_half_of_fa2_and_nothing_of_naive() -> None:
+    """N = Nkv, square tiles: the causal triangle has Tr*(Tr + 1)/2 of Tr*Tr tiles."""
+    t = Tiling(64, 64)
+    free, masked = (Problem(B=1, H=1, N=1024, d=64, causal=c) for c in ("none", "bottom_right"))
+    assert hbm_bytes("fa2", masked, t)["K"][0] * 32 == hbm_bytes("fa2", free, t)["K"][0] * 17
+    assert hbm_bytes("naive", masked, t) == hbm_bytes("naive", free, t)
+
+
+def test_empty_problems_move_nothing_and_unknown_variants_are_refused() -> None:
+    assert total_bytes(hbm_bytes("fa2", Problem(N=0), Tiling(64, 64))) == 0
+    assert set(HBM) == set(LADDER)
+    with pytest.raises(UsageError, match="no IO model of 'fa9'"):
+        hbm_bytes("fa9", Problem(), Tiling(64, 64))
