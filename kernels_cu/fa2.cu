@@ -1,8 +1,7 @@
 // (1) FlashAttention-2, forward: a CTA keeps one query tile and its O in registers while all K and V tiles stream past.
 //
-// (2) Changed since fa1: the loops are swapped (Q outer, K/V inner), so O, m and l never travel through HBM; O stays unnormalised
-//     until one division at the end; of m and l only LSE is kept; query tiles are independent, so B*H*Tr CTAs run at once. Saved
-//     are 2 Tc - 1 passes over O and Tc - 1 over Q; K and V are read Tr times instead of once.
+// (2) Changed since fa1_qout: O stays unnormalised until one division at the end. A step multiplies O by alpha and P V by nothing, divides
+//     nothing, and needs one factor exp(m - m') per row instead of two. The bytes are those of fa1_qout.
 //
 // (3) Math (Algorithm 1 of arXiv 2307.08691, without the inverse that its line 10 prints on the rescale factor). Query tile i:
 //       m = -inf, l = 0, O = 0

@@ -80,7 +80,7 @@ def _fa1(p: Problem, t: Tiling) -> TensorIO:
     }
 
 
-def _fa2(p: Problem, t: Tiling) -> TensorIO:
+def _q_outer(p: Problem, t: Tiling) -> TensorIO:
     """Q and O once; K and V once per query tile, as far as its last row sees."""
     heads, w = p.B * p.H, p.itemsize
     keys = int(np.minimum(t.key_tiles(p) * t.Bc, p.Nkv).sum())
@@ -94,4 +94,10 @@ def _fa2(p: Problem, t: Tiling) -> TensorIO:
     }
 
 
-HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {"naive": _naive, "online": _online, "fa1": _fa1, "fa2": _fa2}
+HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
+    "naive": _naive,
+    "online": _online,
+    "fa1": _fa1,
+    "fa1_qout": _q_outer,
+    "fa2": _q_outer,
+}

@@ -25,7 +25,7 @@ every_variant = pytest.mark.parametrize("name", LADDER)
 
 
 def test_the_ladder() -> None:
-    assert list(LADDER) == ["naive", "online", "fa1", "fa2"]
+    assert list(LADDER) == ["naive", "online", "fa1", "fa1_qout", "fa2"]
     assert all(name == v.name and len(name) <= 10 for name, v in LADDER.items())
 
 

@@ -12,7 +12,7 @@ from rawflash.problem import Problem
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
-__all__ = ["fa1_plan", "fa2_plan", "naive_plan", "online_plan"]
+__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_plan", "naive_plan", "online_plan"]
 
 _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
@@ -103,12 +103,22 @@ def fa1_plan(p: Problem, t: Tiling) -> Plan:
     )
 
 
-def fa2_plan(p: Problem, t: Tiling) -> Plan:
+def _q_tile_plan(entry: str, p: Problem, t: Tiling) -> Plan:
     """One CTA per query tile of each head."""
     smem = _tiled_smem(p, t)
     args = ("Q", "K", "V", "O", "LSE", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
     return Plan(
-        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_FA2_SMEM=smem),
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, **{f"RF_{entry.upper()}_SMEM": smem}),
         _outputs(p),
-        (Launch("fa2", (p.B * p.H * t.Tr(p), 1, 1), _patch_threads(t), smem, args),),
+        (Launch(entry, (p.B * p.H * t.Tr(p), 1, 1), _patch_threads(t), smem, args),),
     )
+
+
+def fa1_qout_plan(p: Problem, t: Tiling) -> Plan:
+    """fa2's grid and tiles."""
+    return _q_tile_plan("fa1_qout", p, t)
+
+
+def fa2_plan(p: Problem, t: Tiling) -> Plan:
+    """One CTA per query tile of each head."""
+    return _q_tile_plan("fa2", p, t)

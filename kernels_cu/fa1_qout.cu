@@ -1,0 +1,131 @@
+// (1) FlashAttention with the loops swapped: a CTA keeps one query tile in registers, but O is still normalised after every key tile.
+//
+// (2) Changed since fa1: Q outer, K/V inner, so O, m and l never travel through HBM. Saved are 2 Tc - 1 passes over O and Tc - 1 over Q;
+//     K and V are read Tr times instead of once. The arithmetic of a step is fa1's: this rung tells loop order from deferred division.
+//
+// (3) Math (the step of Algorithm 1 of arXiv 2205.14135 in the loops of Algorithm 1 of arXiv 2307.08691). Query tile i:
+//       m = -inf, l = 0, O = 0
+//       for each key tile j that some row of the tile sees:
+//         S     = softmax_scale Q_i K_j^T             (hidden keys: -inf)
+//         m~    = rowmax S,   P = exp(S - m~),   l~ = rowsum P
+//         m'    = max(m, m~)
+//         l'    = exp(m - m') l + exp(m~ - m') l~
+//         O     = (l exp(m - m') O + exp(m~ - m') P V_j) / l'
+//       LSE = m + ln l
+//
+// (4) Who owns what: CTA = query tile i of (b, h), blockIdx.x = (b*H + h)*Tr + i, with 4 Br threads. A warp owns 8 rows, a lane the
+//     columns L, L + 32, ... of S and O, and m and l of row L % 8 (picture in rf_patch.cuh).
+//
+// (5) HBM bytes (w bytes per element; n(i) = number of key tiles that the last row of query tile i sees, Tc without a mask):
+//       Q   read  = B*H*N*d*w
+//       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))       without a mask: B*H*Tr*Nkv*d*w
+//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))
+//       O   write = B*H*N*d*w
+//       LSE write = B*H*N*4
+//
+// (6) SMEM bytes (Bp = Bc rounded up to 32), all float: Q, K transposed, V, P:
+//       fa1_qout smem = 4 * (Br*d + d*(Bp + 2) + Bc*d + Br*Bp)
+//
+// (7) Numerics: fp32 from SMEM on, whatever HBM holds. A row that sees no key, or only scores of -inf: O = 0, LSE = -inf. NaN in
+//     a visible key or in the query: NaN in that row's O and LSE. What a hidden key or value holds reaches nothing.
+//
+// (8) Needs: d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous tensors.
+#include "rf_products.cuh"
+
+using T = rf::RF_DTYPE;
+constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
+constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
+static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
+
+constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * d, P_FLOATS = Br * rf::padded<Bc>;
+static_assert(4 * (Q_FLOATS + K_FLOATS + V_FLOATS + P_FLOATS) == RF_FA1_QOUT_SMEM, "the launch plan states another amount of shared memory");
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+fa1_qout(const T* __restrict__ Q,  // [B, H, N, d]
+         const T* __restrict__ K,  // [B, Hkv, Nkv, d]
+         const T* __restrict__ V,  // [B, Hkv, Nkv, d]
+         T* __restrict__ O,        // [B, H, N, d]
+         float* __restrict__ LSE,  // [B, H, N]
+         const int H, const int Hkv, const int N, const int Nkv, const float softmax_scale)
+{
+    // -- where am I --------------------------------------------------------------------------------------------------------
+    const unsigned Tr = rf::ceil_div(N, Br), bh = blockIdx.x / Tr;       // b*H + h
+    const int i = blockIdx.x % Tr, lane = rf::lane_index();
+    const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;   // this warp's first row: in the tile, in the head
+    const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+
+    // -- SMEM --------------------------------------------------------------------------------------------------------------
+    extern __shared__ __align__(16) float smem[];
+    float* const Q_smem = smem;               // [Br][d]
+    float* const K_smem = Q_smem + Q_FLOATS;  // [d][Bp + 2], transposed
+    float* const V_smem = K_smem + K_FLOATS;  // [Bc][d]
+    float* const P_smem = V_smem + V_FLOATS;  // [Br][Bp]
+
+    // -- state -------------------------------------------------------------------------------------------------------------
+    float O_reg[ROWS][rf::slots<d>] = {};
+    float m = rf::negative_infinity(), l = 0.0f;
+
+    // -- Q_i: HBM -> SMEM --------------------------------------------------------------------------------------------------
+    rf::load_tile<Br, d, THREADS>(Q_smem, Q + (q_row + i * Br) * d, min(Br, N - i * Br));
+
+    const int keys = rf::visible_end<CAUSAL>(min(i * Br + Br, N) - 1, N, Nkv);  // that the last row of the tile sees
+    for (int key0 = 0; key0 < keys; key0 += Bc) {
+        // -- K_j, V_j: HBM -> SMEM -----------------------------------------------------------------------------------------
+        __syncthreads();  // so that no warp still reads the tiles that are about to be overwritten
+        rf::load_tile_transposed<Bc, d, THREADS>(K_smem, K + (kv_row + key0) * d, min(Bc, Nkv - key0));
+        rf::load_tile<Bc, d, THREADS>(V_smem, V + (kv_row + key0) * d, min(Bc, Nkv - key0));
+        __syncthreads();  // so that every warp sees the whole Q_i, K_j and V_j
+
+        const rf::Visible<CAUSAL> visible(row0, key0, Bc, N, Nkv);
+        if (row0 >= N || visible(ROWS - 1) <= 0) continue;  // no row of this warp sees a key of this tile
+
+        // -- S = softmax_scale Q_i K_j^T -----------------------------------------------------------------------------------
+        float S[ROWS][rf::slots<Bc>];
+        rf::product_QK<d, Bc>(S, Q_smem + patch * d, K_smem);
+        rf::scale_and_hide(S, softmax_scale, visible);
+
+        // -- m~ = rowmax S, P = exp(S - m~), l~ = rowsum P -----------------------------------------------------------------
+        const float m_tile = rf::reduce_patch(S, rf::Max{});
+        const float m_tile_safe = rf::finite_or_zero(m_tile);
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const float m_row = rf::from_lane(m_tile_safe, r);
+#pragma unroll
+            for (int c = 0; c < rf::slots<Bc>; ++c) S[r][c] = rf::exp_fast(S[r][c] - m_row);
+        }
+        const float l_tile = rf::reduce_patch(S, rf::Sum{});
+
+        // -- m' = max(m, m~), l' = exp(m - m') l + exp(m~ - m') l~ ---------------------------------------------------------
+        const float m_new = fmaxf(m, m_tile);
+        const float m_safe = rf::finite_or_zero(m_new);
+        const float alpha = rf::exp_fast(m - m_safe), beta = rf::exp_fast(m_tile - m_safe);
+        m = m_new;
+        const float l_old = __fmul_rn(l, alpha);  // [rescale]
+        l = l_old + __fmul_rn(l_tile, beta);      // [rescale]
+
+        // -- O = (l exp(m - m') O + exp(m~ - m') P V_j) / l' ---------------------------------------------------------------
+        float PV[ROWS][rf::slots<d>] = {};
+        rf::store_P(P_smem + patch * rf::padded<Bc>, S);
+        __syncwarp();  // so that every lane sees the P of the warp's rows
+        rf::add_product_PV<d, Bc>(PV, P_smem + patch * rf::padded<Bc>, V_smem, visible);
+        const float inverse_l = rf::inverse_or_zero(l);
+        const float old_weight = l_old * inverse_l, new_weight = beta * inverse_l;
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            const float old_weight_row = rf::from_lane(old_weight, r), new_weight_row = rf::from_lane(new_weight, r);
+#pragma unroll
+            for (int c = 0; c < rf::slots<d>; ++c) {
+                O_reg[r][c] = __fmul_rn(O_reg[r][c], old_weight_row);  // [rescale]
+                PV[r][c] = __fmul_rn(PV[r][c], new_weight_row);        // [rescale]
+                O_reg[r][c] += PV[r][c];
+            }
+        }
+    }
+
+    // -- O, LSE = m + ln l: registers -> HBM -------------------------------------------------------------------------------
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+        if (row0 + r < N) rf::store_row(O + (q_row + row0 + r) * d, O_reg[r], d);
+    if (lane < ROWS && row0 + lane < N) LSE[q_row + row0 + lane] = rf::log_sum_exp(m, l);
+}
