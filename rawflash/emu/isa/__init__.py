@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 CHAPTERS = (
-    "integer", "floating", "approximate", "half", "compare", "logic", "move", "convert", "convert8", "memory", "atomic", "matrix", "wmma",
+    "integer", "floating", "approximate", "half", "compare", "logic", "move", "convert", "convert8", "memory", "atomic", "async_copy", "matrix", "wmma",
     "warp", "barrier", "control",
 )  # fmt: skip
 

@@ -14,19 +14,23 @@ from rawflash.emu.cfg.dominance import EXIT
 from rawflash.emu.cfg.inline import inline_calls
 from rawflash.emu.cfg.liveness import live_in
 from rawflash.emu.cfg.uniformity import CtaShape, Facts, analyse
+from rawflash.emu.cfg.yields import insert_yields
 from rawflash.emu.isa import load_all
 from rawflash.emu.isa.registry import lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
 from rawflash.emu.lower.builder import AccessSite, WarpBuilder
 from rawflash.emu.lower.flush import needs_explicit_flush
 from rawflash.emu.lower.irtext import BITS, LANES, Value
-from rawflash.emu.lower.layout import BARRIER, DONE, FAILED, Launch, Warp, Worker
+from rawflash.emu.lower.layout import BARRIER, DONE, FAILED, YIELD, Launch, Warp, Worker
 from rawflash.emu.lower.symbols import Symbols, layout_symbols
 from rawflash.emu.params import EmuParams
 from rawflash.emu.ptx.tree import Function, Instruction, Module
 
 # A guarded instruction of these opcodes is skipped by a branch when no lane wants it; others compute and select.
 EFFECTS = frozenset("ld ldu st atom red cp shfl vote match redux mma wmma ldmatrix stmatrix movmatrix mbarrier bar barrier rf activemask elect".split())
+
+
+YIELD_PERIOD = 16  # passes through a polling loop between two exits
 
 
 @dataclass
@@ -42,6 +46,7 @@ class Lowered:
     warp_bytes: int
     directives: dict[str, tuple[int, ...]]
     uses_host: bool = False
+    uses_async: bool = False
 
 
 def lower_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) -> Lowered:
@@ -50,7 +55,7 @@ def lower_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) 
     kernel: Function = inline_calls(module, name)
     assert kernel.body is not None
     symbols = layout_symbols(module, kernel)
-    blocks = build_blocks(kernel.body, name)
+    blocks = insert_yields(build_blocks(kernel.body, name))
     facts = analyse(blocks, shape, symbols.private)
     return _KernelLowering(kernel, blocks, facts, symbols, params).run()
 
@@ -65,7 +70,7 @@ class _KernelLowering:
         self.saved: dict[str, int] = {}  # register -> offset in the WARP record
         self.warp_bytes = Warp.REGISTERS
         self.points = {facts.reconvergence[i] for i in facts.divergent_branches} - {EXIT}
-        self.resumes: list[Block] = [b for b in blocks if b.kind == "barrier"]
+        self.resumes: list[Block] = [b for b in blocks if b.kind in ("barrier", "yield")]
 
     def run(self) -> Lowered:
         b = self.b
@@ -89,7 +94,7 @@ class _KernelLowering:
         )
         return Lowered(
             self.kernel.name, text, b.code.sites, self.blocks, self.facts.partial, self.symbols, -(-self.warp_bytes // 64) * 64,
-            self.kernel.directives, b.code.uses_host,
+            self.kernel.directives, b.code.uses_host, b.code.uses_async,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ frame
@@ -204,7 +209,7 @@ class _KernelLowering:
         if block.instruction is not None:
             b.instruction = block.instruction
         b.set_guard(None)
-        if any(s <= index for s in block.successors):
+        if any(s <= index for s in block.successors) and block.kind != "yield":
             self._count_iteration()
         getattr(self, f"_end_{block.kind}")(block)
 
@@ -328,6 +333,27 @@ class _KernelLowering:
             lane = b.first_lane(missing)
             b.fail_if(b.cmp("icmp ne", missing, b.i32(0)), "divergent_barrier", b.bin("and", lane, b.i32(31)), aux=b.resize(missing, "i64"))
         arrive(b, block.instruction)
+        self._suspend(block, BARRIER)
+        fetch_result(b, block.instruction)
+        b.jump(f"bb{block.successors[0]}")
+
+    def _end_yield(self, block: Block) -> None:
+        """Leave every few passes through a loop that polls, so that whoever it waits for can run."""
+        b = self.b
+        spins = b.bin("add", b.load("i32", b.gep("%warp", Warp.SPINS)), b.i32(1))
+        b.store(spins, b.gep("%warp", Warp.SPINS))
+        away = b.new_label("away")
+        b.branch(b.cmp("icmp eq", b.bin("and", spins, b.i32(YIELD_PERIOD - 1)), b.i32(0)), away, f"bb{block.successors[0]}")
+        b.label(away)
+        if self.params.racecheck:  # polling is how this warp learns that others have written
+            epoch = b.gep("%w", Worker.EPOCH)
+            b.store(b.bin("add", b.load("i32", epoch), b.i32(1)), epoch)
+        self._suspend(block, YIELD)
+        b.jump(f"bb{block.successors[0]}")
+
+    def _suspend(self, block: Block, code: int) -> None:
+        """Save what is live, leave with ``code``; go on from here when the warp is called again."""
+        b = self.b
         b.store(b.load("i32", b.mask_slot), b.gep("%warp", Warp.MASK))
         b.store(b.load("i32", b.rpc_slot), b.gep("%warp", Warp.RPC))
         b.store(b.i32(1 + self.resumes.index(block)), b.gep("%warp", Warp.RESUME))
@@ -335,15 +361,13 @@ class _KernelLowering:
         for name in live_names:
             if name in self.kernel.registers or name == "%cc":
                 b.store(b.read_register(name), b.gep("%warp", self._place(name)))
-        self._return(BARRIER)
+        self._return(code)
         b.label(f"resume{block.index}")
         b.start_block(block.index in self.facts.divergent, block.index in self.facts.partial)
         for name in live_names:
             if name in self.kernel.registers or name == "%cc":
                 lanes = 0 if b.is_uniform(name) else LANES
                 b.store(b.load(b.declared(name), b.gep("%warp", self._place(name)), lanes), b.slot(name))
-        fetch_result(b, block.instruction)
-        b.jump(f"bb{block.successors[0]}")
 
     def _place(self, name: str) -> int:
         """The offset of a register in the WARP record."""

@@ -118,15 +118,15 @@ class Arena:
         dt = np.dtype(dtype)
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         n_bytes = dt.itemsize * int(np.prod(dims, dtype=np.int64))
-        owner = _Owner(self, self.allocate(n_bytes, initialised), dims, dt)
-        return np.asarray(owner)
+        owner = _Owner(self, self.allocate(n_bytes, initialised))
+        return np.asarray(owner).view(dt).reshape(dims)  # by way of bytes, which also serves dtypes NumPy cannot name
 
 
 class _Owner:
     """The base object of arrays in the arena."""
 
-    def __init__(self, arena: Arena, allocation: Allocation, shape: tuple[int, ...], dtype: np.dtype[Any]):
-        self.__array_interface__ = {"data": (allocation.lo, False), "shape": shape, "typestr": dtype.str, "descr": dtype.descr, "version": 3}
+    def __init__(self, arena: Arena, allocation: Allocation):
+        self.__array_interface__ = {"data": (allocation.lo, False), "shape": (allocation.hi - allocation.lo,), "typestr": "|u1", "version": 3}
         weakref.finalize(self, arena.free, allocation.lo)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawflash.emu.lower.asynccopy import CAPACITY, ENTRY_BYTES
 from rawflash.emu.lower.access import SPACES, address_key
 from rawflash.emu.lower.kernel import Lowered
 from rawflash.emu.lower.layout import Alloc, Launch, Memo, Site, Warp, Worker
@@ -112,6 +113,8 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
     locals_per_warp = local_stride * 32
     local = aligned(2 * (g.n_warps * locals_per_warp + SLACK), 256)
     w.keep.append(local)
+    queues = np.zeros(g.n_warps * CAPACITY * ENTRY_BYTES if lowered.uses_async else 0, np.uint8)
+    w.keep.append(queues)
     ids = np.arange(g.n_warps * 32)
     x, y = ids % g.cta[0], ids // g.cta[0] % g.cta[1]
     z = ids // (g.cta[0] * g.cta[1])
@@ -121,6 +124,7 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
         active = min(32, g.threads - 32 * n)
         put(warp, Warp.INDEX, "i", n)
         put(warp, Warp.ENTRY_MASK, "I", (1 << active) - 1)
+        put(warp, Warp.QUEUE, "Q", queues.ctypes.data + n * CAPACITY * ENTRY_BYTES)
         put(warp, Warp.LOCAL, "Q", local.ctypes.data + n * locals_per_warp)
         warp[Warp.TID : Warp.TID + 384].view(np.int32)[:] = tids[:, n].ravel()
     put(record, Worker.SMEM, "Q", smem.ctypes.data)
