@@ -34,8 +34,10 @@ from rawflash.emu.errors import (
     UnsupportedInstruction,
 )
 from rawflash.emu.machine.arena import OutOfDeviceMemory, device_memory
+from rawflash.emu.machine.l2 import l2_reset
 from rawflash.emu.module import RawKernel, RawModule
-from rawflash.emu.params import EmuParams
+from rawflash.emu.params import EmuParams, L2Params
+from rawflash.emu.traffic.l2 import L2Argument, L2Counts, L2Traffic
 from rawflash.emu.traffic.report import ArgumentTraffic, LaunchReport, LineCounts, SpaceTraffic
 
 
@@ -62,6 +64,10 @@ __all__ = [
     "EmuError",
     "EmuParams",
     "KernelFault",
+    "L2Argument",
+    "L2Counts",
+    "L2Params",
+    "L2Traffic",
     "LaunchRefused",
     "LaunchReport",
     "LineCounts",
@@ -85,4 +91,5 @@ __all__ = [
     "UnsupportedInstruction",
     "asarray",
     "empty",
+    "l2_reset",
 ]

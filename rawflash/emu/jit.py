@@ -13,6 +13,7 @@ import os
 import pickle
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,10 @@ def _jit() -> llvm.LLJIT:
     return llvm.create_lljit_compiler(_target_machine(2))
 
 
-def optimise_and_emit(ir: str, opt_level: int = 2) -> bytes:
-    """Parse, verify, optimise and compile IR text to an object file."""
+def optimise_and_emit(ir: str, opt_level: int = 2, seconds: dict[str, float] | None = None) -> bytes:
+    """Parse, verify, optimise and compile IR text to an object file. ``seconds`` receives what "optimise" and "codegen" took."""
     with _lock:
+        start = time.perf_counter()
         machine = _target_machine(opt_level)
         module = llvm.parse_assembly(ir)
         module.verify()
@@ -81,7 +83,11 @@ def optimise_and_emit(ir: str, opt_level: int = 2) -> bytes:
         for function in module.functions:
             if not function.is_declaration:
                 passes.run(function, builder)
-        return machine.emit_object(module)
+        optimised = time.perf_counter()
+        image = machine.emit_object(module)
+        if seconds is not None:
+            seconds |= {"optimise": optimised - start, "codegen": time.perf_counter() - optimised}
+        return image
 
 
 class Library:

@@ -22,16 +22,23 @@ from rawflash.emu.machine.arena import Arena, device_memory
 from rawflash.emu.machine.arguments import Bound, bind_arguments, release, write_back
 from rawflash.emu.machine.faults import fault
 from rawflash.emu.machine.hostcalls import HostCalls
+from rawflash.emu.machine.l2 import l2_cache
 from rawflash.emu.machine.records import Dim3, Geometry, WorkerMemory, alloc_table, get, launch_record, put, worker_memory
-from rawflash.emu.params import EmuParams
+from rawflash.emu.machine.residents import run_residents
+from rawflash.emu.params import EmuParams, L2Params
 from rawflash.emu.ptx.tree import Module
 from rawflash.emu.traffic.collect import collect
+from rawflash.emu.traffic.l2 import L2Traffic
 from rawflash.emu.traffic.report import LaunchReport
 
 
 @dataclass
 class Compiled:
-    """Machine code of one kernel and what is known about it."""
+    """Machine code of one kernel and what is known about it.
+
+    ``seconds``: wall clock of the passes: "lower" (graph, analysis, IR), "optimise" and "codegen" (LLVM), which a kernel from the disk
+    cache does not have, and "load" (the cache, linking).
+    """
 
     lowered: Lowered
     library: jit.Library
@@ -53,7 +60,7 @@ def runtime_library(params: EmuParams) -> jit.Library:
     with _runtime_lock:
         if _runtime is None:
             image = jit.cached(("runtime",), lambda: jit.optimise_and_emit(runtime_module()), params.disk_cache)
-            _runtime = jit.Library("rf_runtime", image, ["rf_run", *SIGNATURES])
+            _runtime = jit.Library("rf_runtime", image, ["rf_run", "rf_begin", "rf_round", *SIGNATURES])
         return _runtime
 
 
@@ -62,13 +69,13 @@ def compile_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape
     global _counter
     runtime = runtime_library(params)
     seconds: dict[str, float] = {}
+    begin = time.perf_counter()
 
     def build() -> tuple[Lowered, bytes]:
         start = time.perf_counter()
         lowered = lower_kernel(module, name, params, shape)
         seconds["lower"] = time.perf_counter() - start
-        image = jit.optimise_and_emit(lowered.ir, params.opt_level)
-        seconds["llvm"] = time.perf_counter() - start - seconds["lower"]
+        image = jit.optimise_and_emit(lowered.ir, params.opt_level, seconds)
         lowered.ir = ""
         return lowered, image
 
@@ -77,7 +84,9 @@ def compile_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape
         _counter += 1
         label = f"kernel_{_counter}"
     imports = {symbol: runtime.addresses[symbol] for symbol in SIGNATURES}
-    return Compiled(lowered, jit.Library(label, image, ["kernel"], imports), seconds)
+    library = jit.Library(label, image, ["kernel"], imports)
+    seconds["load"] = time.perf_counter() - begin - sum(seconds.values())
+    return Compiled(lowered, library, seconds)
 
 
 def launch(
@@ -144,7 +153,7 @@ class _Run:
         self.host = HostCalls(stride)
         put(self.record, Launch.HOST_CALL, "Q", ctypes.cast(self.host.callback, ctypes.c_void_p).value or 0)
         self._orders()
-        n_workers = 1 if params.racecheck else max(1, min(params.worker_count(), self.geometry.n_ctas))
+        n_workers = max(1, min(params.l2.resident_ctas if params.l2 is not None else params.worker_count(), self.geometry.n_ctas))
         self.workers: list[WorkerMemory] = [
             worker_memory(self.lowered, self.geometry, self.record, stride, params.racecheck, params.count) for _ in range(n_workers)
         ]
@@ -152,6 +161,8 @@ class _Run:
             self.races = np.zeros(16 * arena.used_bytes, np.uint8)
             put(self.workers[0].record, Worker.GLOBAL_RACE, "Q", self.races.ctypes.data)
             put(self.workers[0].record, Worker.GLOBAL_ORIGIN, "Q", arena.base)
+        self.rows = rows
+        self.l2: L2Traffic | None = None
         self._next = 0
         self._lock = threading.Lock()
         self.failures: list[WorkerMemory] = []
@@ -166,6 +177,9 @@ class _Run:
         put(self.record, Launch.WARP_ORDER, "Q", self.warp_order.ctypes.data)
 
     def execute(self) -> None:
+        if self.params.l2 is not None:
+            self._execute_with_l2(self.params.l2)
+            return
         total = self.geometry.n_ctas
         chunk = max(1, min(1024, total // (len(self.workers) * 8)))
         run = jit.RUN_TYPE(runtime_library(self.params).addresses["rf_run"])
@@ -194,6 +208,18 @@ class _Run:
             for t in threads:
                 t.join()
 
+    def _execute_with_l2(self, l2: L2Params) -> None:
+        """One thread, so that the order of accesses is the same every time."""
+        with l2_cache(l2, self.arena.base) as cache:
+            cache.start(self.rows, self.geometry.n_slots)
+            cache.place_local(self.workers, self.geometry, self.local_stride)
+            put(self.record, Launch.L2, "Q", cache.record.ctypes.data)
+            addresses = runtime_library(self.params).addresses
+            self.failures = run_residents(self.workers, addresses, self.compiled.address, self.geometry.n_ctas)
+            if not l2.keep:
+                cache.flush()
+            self.l2 = cache.traffic(self.slots)
+
     def raise_fault(self, module: Module) -> None:
         if self.failures:
             first = min(self.failures, key=lambda w: get(w.record, Worker.POSITION, "q"))
@@ -202,5 +228,6 @@ class _Run:
     def report(self) -> LaunchReport:
         r = collect(self.lowered, self.workers, self.slots, self.geometry.n_warps)
         r.output = "".join(self.host.output)
+        r.l2 = self.l2
         return r
 

@@ -37,6 +37,7 @@ class Launch:
     HOST_CALL = 136  # ptr: i32 (worker, warp, kind, lane, a, b)
     N_SLOTS = 144  # i64
     SYMBOLS = 152  # ptr to i64 addresses of module variables
+    L2 = 160  # ptr to the L2 record, when a cache is simulated
     SIZE = 256
 
 
@@ -76,12 +77,14 @@ class Worker:
     GLOBAL_RACE = 168  # i64: address of the global race records
     GLOBAL_ORIGIN = 176  # i64: device address of the first record
     GENERATION = 184  # i32: advanced by device-wide fences
+    SPINS = 188  # i32: rounds in which no warp of this CTA got anywhere
     ADDRS = 192  # 32 x i64 scratch for the slow path
     DATA = 448  # 4 x 32 x i64 scratch for data
     BAR_ACC = 1472  # 16 x {i32 arrived threads, i32 popc, i32 and, i32 or}
     BAR_RESULT = 1728  # 16 x {i32 popc, i32 and, i32 or, i32 pad}
     PAIRED = 1984  # i32 count, then up to 7 x {i32 site, i32 site}: barriers of one id that warps met at different places
     POSITION = 2048  # i64: place of the current CTA in the order
+    L2_LOCAL = 2056  # i64: first sector of this worker's local memory, as the simulated cache numbers them
     SIZE = 2112
 
 
@@ -102,7 +105,11 @@ class Warp:
     BAR_SITE = 56  # i32: where this warp waits
     TID = 64  # 3 x 32 x i32
     STACK = 448  # STACK_ENTRIES x {i32 mask, i32 block, i32 rpc, i32 pad}
-    REGISTERS = 448 + 16 * STACK_ENTRIES
+    QUEUE = 448 + 16 * STACK_ENTRIES  # ptr to the asynchronous copies in flight
+    QUEUE_HEAD = QUEUE + 8  # i32
+    QUEUED = QUEUE + 12  # i32
+    SPINS = QUEUE + 16  # i32: passes through loops that wait for another thread
+    REGISTERS = QUEUE + 64
 
 
 class Memo:
@@ -140,6 +147,36 @@ class Site:
     BYTES = 24
     LANE_BYTES = 32
     SIZE = 40
+
+
+class L2:
+    """The simulated L2 cache of a launch: arrays over its lines, set after set, and counters."""
+
+    TAGS = 0  # ptr to i64 per line: line number + 1, or 0 for none
+    STAMPS = 8  # ptr to i64 per line: when it was last used
+    VALID = 16  # ptr to 4 x i32 per line: the bytes of each sector that are there
+    DIRTY = 24  # ptr to i32 per line: bits 0-3, sectors that DRAM does not have yet
+    OWNERS = 32  # ptr to i32 per line: row of counters
+    COUNTS = 40  # ptr to L2Row records: slot 0 (no argument), the arguments, local memory
+    SETS = 48  # i64
+    WAYS = 56  # i64
+    CLOCK = 64  # i64: lookups so far
+    ORIGIN = 72  # i64: address of line 0
+    SIZE = 128
+
+
+class L2Row:
+    """Sectors counted for one argument, all i64."""
+
+    READ_HITS = 0
+    READ_MISSES = 8
+    WRITE_HITS = 16
+    WRITE_MISSES = 24
+    FILLS = 32  # read from DRAM
+    WRITEBACKS = 40  # written to DRAM
+    FLUSH_FILLS = 48  # the same, for what is dirty at the end
+    FLUSH_WRITEBACKS = 56
+    SIZE = 64
 
 
 # Error kinds written by generated code.

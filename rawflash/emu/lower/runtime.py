@@ -192,33 +192,11 @@ def _learn(b: IRWriter) -> None:
         b.raw("call void @rf_wavefronts(ptr %w, ptr %memo, i32 %mask, i32 %size)")
         b.jump(done)
         b.label(no)
-        b.raw("call void @rf_sectors(ptr %w, ptr %memo, i32 %mask, i32 %size)")
+        b.raw(f"call void @rf_sectors(ptr %w, ptr %memo, {base.typed})")
         b.jump(done)
         b.label(done)
     b.store(b.bin("and", base, Value("%key", "i64")), b.gep("%memo", Memo.LOW))
     b.raw("ret i32 0")
-
-
-def _sectors(b: IRWriter) -> None:
-    """Distinct 32-byte sectors; the ideal is the sectors that the distinct bytes need at least."""
-    cost = b.alloca("i64", 8)
-    b.store(b.i64(0), cost)
-    size64 = b.resize(Value("%size", "i32"), "i64")
-    per_lane = b.intrinsic("umax", b.bin("lshr", size64, b.i64(5)), b.i64(1))  # 32-byte accesses fill one sector each
-    with b.loop(32) as lane, b.when(_active(b, lane)):
-        sector = b.bin("lshr", _address(b, lane), b.i64(5))
-        fresh = b.alloca("i32", 4)
-        b.store(b.i32(1), fresh)
-        with b.loop(lane) as other:
-            equal = b.bin("and", _active(b, other), b.cmp("icmp eq", b.bin("lshr", _address(b, other), b.i64(5)), sector))
-            with b.when(equal):
-                b.store(b.i32(0), fresh)
-        with b.when(b.cmp("icmp ne", b.load("i32", fresh), b.i32(0))):
-            b.increment(cost, per_lane)
-    b.store(b.load("i64", cost), b.gep("%memo", Memo.COST))
-    needed = b.bin("add", b.load("i64", b.gep("%memo", Memo.BYTES)), b.i64(31))
-    b.store(b.bin("lshr", needed, b.i64(5)), b.gep("%memo", Memo.IDEAL))
-    b.raw("ret void")
 
 
 def _pairs_match(b: IRWriter, begin: Value, count: Value, distance: int) -> Value:
@@ -444,21 +422,26 @@ SIGNATURES = {
     "rf_flush": ("void", "ptr"),
     "rf_init_check": ("i32", "ptr, ptr, ptr, i64"),
     "rf_mark": ("void", "ptr, ptr, i32"),
+    "rf_async_push": ("void", "ptr, ptr, ptr, ptr"),
+    "rf_async_wait": ("void", "ptr, ptr, i32"),
     "rf_race_shared": ("i32", "ptr, ptr, ptr, i64"),
     "rf_race_global": ("i32", "ptr, ptr, ptr, i64"),
+    "rf_l2": ("void", "ptr, ptr, ptr, i64, i32"),
 } | {f"rf_{kind}_{bits}x{n}": ("void", "ptr, ptr, ptr") for kind in ("gather", "scatter") for bits, n in WIDTHS}
 
 
 def runtime_module() -> str:
     """The LLVM IR of the runtime."""
+    from rawflash.emu.lower.l2 import l2_functions
+    from rawflash.emu.lower.asynccopy import async_functions
     from rawflash.emu.lower.races import race_functions
     from rawflash.emu.lower.scheduler import scheduler_functions
+    from rawflash.emu.lower.sectors import sector_functions
 
     declarations: set[str] = set()
     cold = "noinline nounwind"
     parts = [
         function_text("rf_flush", "void", "ptr %memo", _flush, declarations, "nounwind"),
-        function_text("rf_sectors", "void", "ptr %w, ptr %memo, i32 %mask, i32 %size", _sectors, declarations, cold),
         function_text("rf_wavefronts", "void", "ptr %w, ptr %memo, i32 %mask, i32 %size", _wavefronts, declarations, cold),
         function_text("rf_blame", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i32 %write", _blame, declarations, cold),
         function_text("rf_blame_window", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i64 %limit", _blame_window, declarations, cold),
@@ -469,6 +452,9 @@ def runtime_module() -> str:
     for bits, n in WIDTHS:
         parts.append(function_text(f"rf_gather_{bits}x{n}", "void", "ptr %base, ptr %memo, ptr %out", _gather(bits, n), declarations, cold))
         parts.append(function_text(f"rf_scatter_{bits}x{n}", "void", "ptr %base, ptr %memo, ptr %in", _scatter(bits, n), declarations, cold))
+    parts += sector_functions(declarations)
+    parts += l2_functions(declarations)
     parts += race_functions(declarations)
+    parts += async_functions(declarations)
     parts += scheduler_functions(declarations)
     return "\n".join([*sorted(declarations), *parts, '!0 = !{!"branch_weights", i32 2000, i32 1}', '!1 = !{!"branch_weights", i32 1, i32 2000}'])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rawflash.emu.lower.irtext import IRWriter, Value
-from rawflash.emu.lower.layout import BARRIER, DONE, ERROR_KIND, FAILED, Launch, Warp, Worker
+from rawflash.emu.lower.layout import BARRIER, DONE, ERROR_KIND, FAILED, YIELD, Launch, Warp, Worker
 
 BARRIERS = 16
 BAR_RECORD = 16
@@ -61,7 +61,7 @@ def _start_cta(b: IRWriter, launch: Value, linear: Value) -> None:
     local = b.load("i64", b.gep(launch, Launch.LOCAL_STRIDE))
     with b.loop(b.load("i32", b.gep(launch, Launch.NWARPS))) as n:
         warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-        for field, initial in ((Warp.RESUME, 0), (Warp.EXITED, 0), (Warp.SP, 0), (Warp.RPC, -1), (Warp.STATUS, 0), (Warp.PENDING, 0)):
+        for field, initial in ((Warp.RESUME, 0), (Warp.EXITED, 0), (Warp.SP, 0), (Warp.RPC, -1), (Warp.STATUS, 0), (Warp.PENDING, 0), (Warp.QUEUE_HEAD, 0), (Warp.QUEUED, 0), (Warp.SPINS, 0)):
             b.store(b.i32(initial), b.gep(warp, field))
         b.store(b.load("i32", b.gep(warp, Warp.ENTRY_MASK)), b.gep(warp, Warp.MASK))
         with b.when(b.cmp("icmp ne", local, b.i64(0))):
@@ -141,7 +141,8 @@ def _note_pairs(b: IRWriter, warps: Value, stride: Value, n_warps: Value, bar: V
                 b.store(b.i32(0), known)
                 with b.loop(count) as k:
                     entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(k, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
-                    same = b.bin("and", b.cmp("icmp eq", b.load("i32", entry), seen), b.cmp("icmp eq", b.load("i32", b.gep(entry, 4)), site))
+                    first_half, second_half = b.load("i32", entry), b.load("i32", b.gep(entry, 4))
+                    same = b.bin("and", b.cmp("icmp eq", first_half, seen), b.cmp("icmp eq", second_half, site))
                     with b.when(same):
                         b.store(b.i32(1), known)
                 with b.when(b.cmp("icmp eq", b.load("i32", known), b.i32(0))):
@@ -163,80 +164,109 @@ def _blame_waiting(b: IRWriter, warps: Value, stride: Value, n_warps: Value) -> 
             b.store(b.i32(0), b.gep("%w", Worker.ERR_LANE))
 
 
-def _run(b: IRWriter) -> None:
-    """i32 rf_run(w, kernel, first, count): execute CTAs first .. first+count-1 of the launch order."""
+def _begin(b: IRWriter) -> None:
+    """i32 rf_begin(w, position): put the CTA at this place of the launch order into the worker; DONE if it need not be run."""
+    launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
+    position = Value("%position", "i64")
+    b.store(position, b.gep("%w", Worker.POSITION))
+    stopped = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
+    with b.when(b.cmp("icmp ugt", position, stopped)):
+        b.raw(f"ret i32 {DONE}")
+        b.label(b.new_label("dead"))
+    _start_cta(b, launch, _permuted(b, launch, Launch.CTA_ORDER, position, "i64"))
+    b.store(b.i32(0), b.gep("%w", Worker.SPINS))
+    b.raw(f"ret i32 {YIELD}")
+
+
+def _round(b: IRWriter) -> None:
+    """i32 rf_round(w, kernel): run every warp that is ready up to a barrier or its end, then open barriers.
+
+    YIELD: go on with another round. DONE: this CTA has ended. BARRIER: give up, an earlier CTA has failed. FAILED: this one has.
+    """
     launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
     warps = b.load("ptr", b.gep("%w", Worker.WARPS))
     stride = b.load("i64", b.gep(launch, Launch.WARP_STRIDE))
     n_warps = b.load("i32", b.gep(launch, Launch.NWARPS))
     iterations = b.load("i64", b.gep(launch, Launch.MAX_ITERATIONS))
-    progress, undone, spins = b.alloca("i32", 4), b.alloca("i32", 4), b.alloca("i32", 4)
+    progress, undone = b.alloca("i32", 4), b.alloca("i32", 4)
+    b.store(b.i32(0), progress)
+    b.store(b.i32(0), undone)
+    with b.loop(n_warps) as n:
+        index = _permuted(b, launch, Launch.WARP_ORDER, n, "i32")
+        warp = b.gep(warps, b.bin("mul", b.resize(index, "i64"), stride))
+        status = b.load("i32", b.gep(warp, Warp.STATUS))
+        with b.when(b.cmp("icmp eq", status, b.i32(0))):
+            b.store(iterations, b.gep("%w", Worker.ITERATIONS))
+            code = b.define(f"call i32 %kernel({warp.typed}, ptr %w, {launch.typed})", "i32")
+            with b.when(b.cmp("icmp slt", code, b.i32(0))):
+                b.store(index, b.gep("%w", Worker.ERR_WARP))
+                _stop(b, None)
+            with b.when(b.cmp("icmp eq", code, b.i32(DONE))):
+                b.store(b.i32(2), b.gep(warp, Warp.STATUS))
+                b.store(b.i32(1), progress)
+            with b.when(b.cmp("icmp eq", code, b.i32(BARRIER))):
+                b.store(b.i32(1), b.gep(warp, Warp.STATUS))
+                b.store(b.i32(1), progress)
+                b.increment(b.gep("%w", Worker.BARRIERS), 1)
+        after = b.load("i32", b.gep(warp, Warp.STATUS))
+        with b.when(b.cmp("icmp ne", after, b.i32(2))):
+            b.store(b.i32(1), undone)
+    with b.when(b.cmp("icmp eq", b.load("i32", undone), b.i32(0))):
+        b.increment(b.gep("%w", Worker.CTAS_DONE), 1)
+        b.raw(f"ret i32 {DONE}")
+        b.label(b.new_label("dead"))
+    _release_barriers(b, launch, progress)
+    with b.when(b.cmp("icmp eq", b.load("i32", progress), b.i32(0))):
+        _stuck(b, launch, warps, stride, n_warps)
+    b.raw(f"ret i32 {YIELD}")
+
+
+def _stuck(b: IRWriter, launch: Value, warps: Value, stride: Value, n_warps: Value) -> None:
+    """No warp ended or reached a barrier, and no barrier opened: a deadlock, unless some warp only waits for memory to change."""
+    ready = b.alloca("i32", 4)
+    b.store(b.i32(0), ready)
+    with b.loop(n_warps) as n:
+        status = b.load("i32", b.gep(b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride)), Warp.STATUS))
+        with b.when(b.cmp("icmp eq", status, b.i32(0))):
+            b.store(b.i32(1), ready)
+    count = b.bin("add", b.load("i32", b.gep("%w", Worker.SPINS)), b.i32(1))
+    b.store(count, b.gep("%w", Worker.SPINS))
+    with b.when(b.cmp("icmp eq", b.load("i32", ready), b.i32(0))):
+        _blame_waiting(b, warps, stride, n_warps)
+        _stop(b, "deadlock")
+    with b.when(b.cmp("icmp ugt", count, b.i32(YIELD_LIMIT))):
+        _stop(b, "hung")
+    other_stop = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
+    with b.when(b.cmp("icmp ult", other_stop, b.load("i64", b.gep("%w", Worker.POSITION)))):
+        b.raw(f"ret i32 {BARRIER}")
+        b.label(b.new_label("dead"))
+
+
+def _run(b: IRWriter) -> None:
+    """i32 rf_run(w, kernel, first, count): execute CTAs first .. first+count-1 of the launch order, one after the other."""
     with b.loop(Value("%count", "i64"), "i64") as c:
         position = b.bin("add", Value("%first", "i64"), c)
-        b.store(position, b.gep("%w", Worker.POSITION))
-        stopped = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
-        with b.when(b.cmp("icmp ugt", position, stopped)):
+        begun = b.define(f"call i32 @rf_begin(ptr %w, {position.typed})", "i32")
+        with b.when(b.cmp("icmp eq", begun, b.i32(DONE))):
             b.raw(f"ret i32 {DONE}")
             b.label(b.new_label("dead"))
-        linear = _permuted(b, launch, Launch.CTA_ORDER, position, "i64")
-        _start_cta(b, launch, linear)
-        b.store(b.i32(0), spins)
-        round_, finished = b.new_label("round"), b.new_label("finished")
+        round_, stop, finished = b.new_label("round"), b.new_label("stop"), b.new_label("finished")
         b.jump(round_)
         b.label(round_)
-        b.store(b.i32(0), progress)
-        b.store(b.i32(0), undone)
-        with b.loop(n_warps) as n:
-            index = _permuted(b, launch, Launch.WARP_ORDER, n, "i32")
-            warp = b.gep(warps, b.bin("mul", b.resize(index, "i64"), stride))
-            status = b.load("i32", b.gep(warp, Warp.STATUS))
-            with b.when(b.cmp("icmp eq", status, b.i32(0))):
-                b.store(iterations, b.gep("%w", Worker.ITERATIONS))
-                code = b.define(f"call i32 %kernel({warp.typed}, ptr %w, {launch.typed})", "i32")
-                with b.when(b.cmp("icmp slt", code, b.i32(0))):
-                    b.store(index, b.gep("%w", Worker.ERR_WARP))
-                    _stop(b, None)
-                with b.when(b.cmp("icmp eq", code, b.i32(DONE))):
-                    b.store(b.i32(2), b.gep(warp, Warp.STATUS))
-                    b.store(b.i32(1), progress)
-                with b.when(b.cmp("icmp eq", code, b.i32(BARRIER))):
-                    b.store(b.i32(1), b.gep(warp, Warp.STATUS))
-                    b.store(b.i32(1), progress)
-                    b.increment(b.gep("%w", Worker.BARRIERS), 1)
-            after = b.load("i32", b.gep(warp, Warp.STATUS))
-            with b.when(b.cmp("icmp ne", after, b.i32(2))):
-                b.store(b.i32(1), undone)
-        unfinished = b.new_label("unfinished")
-        b.branch(b.cmp("icmp eq", b.load("i32", undone), b.i32(0)), finished, unfinished)
-        b.label(unfinished)
-        _release_barriers(b, launch, progress)
-        stuck = b.cmp("icmp eq", b.load("i32", progress), b.i32(0))
-        with b.when(stuck):
-            ready = b.alloca("i32", 4)
-            b.store(b.i32(0), ready)
-            with b.loop(n_warps) as n:
-                status = b.load("i32", b.gep(b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride)), Warp.STATUS))
-                with b.when(b.cmp("icmp eq", status, b.i32(0))):
-                    b.store(b.i32(1), ready)
-            count = b.bin("add", b.load("i32", spins), b.i32(1))
-            b.store(count, spins)
-            with b.when(b.cmp("icmp eq", b.load("i32", ready), b.i32(0))):
-                _blame_waiting(b, warps, stride, n_warps)
-                _stop(b, "deadlock")
-            with b.when(b.cmp("icmp ugt", count, b.i32(YIELD_LIMIT))):
-                _stop(b, "hung")
-            other_stop = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
-            with b.when(b.cmp("icmp ult", other_stop, position)):
-                b.raw(f"ret i32 {DONE}")
-                b.label(b.new_label("dead"))
-        b.jump(round_)
+        code = b.define("call i32 @rf_round(ptr %w, ptr %kernel)", "i32")
+        b.raw(f"switch i32 {code.ir}, label %{stop} [ i32 {YIELD}, label %{round_} i32 {DONE}, label %{finished} ]")
+        b.label(stop)
+        b.raw(f"ret i32 {b.select(b.cmp('icmp eq', code, b.i32(FAILED)), b.i32(FAILED), b.i32(DONE)).ir}")
         b.label(finished)
-        b.increment(b.gep("%w", Worker.CTAS_DONE), 1)
     b.raw(f"ret i32 {DONE}")
 
 
 def scheduler_functions(declarations: set[str]) -> list[str]:
-    """The IR text of rf_run."""
+    """The IR text of rf_run and of its two steps."""
     from rawflash.emu.lower.runtime import function_text
 
-    return [function_text("rf_run", "i32", "ptr %w, ptr %kernel, i64 %first, i64 %count", _run, declarations, "nounwind")]
+    return [
+        function_text("rf_begin", "i32", "ptr %w, i64 %position", _begin, declarations, "noinline nounwind"),
+        function_text("rf_round", "i32", "ptr %w, ptr %kernel", _round, declarations, "noinline nounwind"),
+        function_text("rf_run", "i32", "ptr %w, ptr %kernel, i64 %first, i64 %count", _run, declarations, "nounwind"),
+    ]

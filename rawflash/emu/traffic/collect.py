@@ -95,6 +95,7 @@ def _instructions(report: LaunchReport, lowered: Lowered, blocks: np.ndarray) ->
             line = _line(report, i.loc)
             if line is not None:
                 line.opcodes[i.spelling] += lanes
+                line.warp_opcodes[i.spelling] += executed
         if block.kind == "exit":
             report.opcodes["ret"] += lanes
             report.warp_opcodes["ret"] += executed

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from rawflash.emu.traffic.flops import flops
+from rawflash.emu.traffic.l2 import L2Traffic
+from rawflash.emu.traffic.pipes import by_pipe
+
+SPACES = ("global_", "shared", "local", "const")
+_UNSCALED = frozenset({"index", "name"})
 
 
 @dataclass
@@ -69,10 +77,16 @@ class LineCounts:
     """Counts of one line of the source."""
 
     opcodes: Counter[str] = field(default_factory=Counter)
+    warp_opcodes: Counter[str] = field(default_factory=Counter)
     global_: SpaceTraffic = field(default_factory=SpaceTraffic)
     shared: SpaceTraffic = field(default_factory=SpaceTraffic)
     local: SpaceTraffic = field(default_factory=SpaceTraffic)
     const: SpaceTraffic = field(default_factory=SpaceTraffic)
+
+    @property
+    def lane_efficiency(self) -> float:
+        """Mean fraction of the 32 lanes that were active on this line; NaN if it was not executed."""
+        return _lane_efficiency(self.opcodes, self.warp_opcodes)
 
 
 def opcode_class(spelling: str) -> str:
@@ -82,7 +96,10 @@ def opcode_class(spelling: str) -> str:
 
 @dataclass
 class LaunchReport:
-    """Everything counted in one launch. ``opcodes`` are thread-instructions: executions times active lanes."""
+    """Everything counted in one launch. ``opcodes`` are thread-instructions: executions times active lanes.
+
+    ``l2`` is modelled, and only there when EmuParams.l2 asks for it. ``scale``: the counters are those of a part of the grid, times this.
+    """
 
     kernel: str
     arguments: list[ArgumentTraffic] = field(default_factory=list)
@@ -98,6 +115,8 @@ class LaunchReport:
     lines: dict[tuple[str, int], LineCounts] = field(default_factory=dict)
     output: str = ""  # what printf wrote
     warnings: list[str] = field(default_factory=list)
+    l2: L2Traffic | None = None
+    scale: int = 1
 
     @property
     def thread_instructions(self) -> int:
@@ -111,8 +130,36 @@ class LaunchReport:
     @property
     def lane_efficiency(self) -> float:
         """Mean fraction of the 32 lanes that were active; NaN if nothing was executed."""
-        issued = self.warp_instructions
-        return self.thread_instructions / (32 * issued) if issued else float("nan")
+        return _lane_efficiency(self.opcodes, self.warp_opcodes)
+
+    def pipes(self) -> dict[str, int]:
+        """Issue slots, as warp-instructions of PTX, by the pipe that executes them (traffic/pipes.py)."""
+        return by_pipe(self.warp_opcodes)
+
+    def pipe_efficiency(self) -> dict[str, float]:
+        """Mean fraction of the 32 lanes that were active in each pipe's instructions; pipes without any are left out."""
+        lanes = by_pipe(self.opcodes)
+        return {pipe: lanes[pipe] / (32 * issued) for pipe, issued in self.pipes().items() if issued}
+
+    def flops(self) -> dict[str, int]:
+        """Floating-point operations by kind: "f32", "f16", "mma.f16", "special", ... (traffic/flops.py)."""
+        return flops(self.opcodes, self.warp_opcodes)
+
+    def scaled(self, factor: int) -> LaunchReport:
+        """This report for a grid of ``factor`` times as many equal parts, such as heads: every counter multiplied, and said so.
+
+        Right where the grid is uniform: parts that execute the same instructions and whose data are aligned alike (to 32 bytes). The L2
+        model does not scale, so it is left out.
+        """
+        if not isinstance(factor, int) or factor < 1:
+            raise ValueError(f"a report is scaled by a positive whole number, not by {factor!r}")
+        out: LaunchReport = _times(self, factor)
+        out.scale = self.scale * factor
+        out.l2 = None
+        dropped = "; the modelled L2 traffic does not scale and is left out" if self.l2 is not None else ""
+        sentence = f"kernel '{self.kernel}': counted for one of {factor} equal parts and multiplied by {factor}{dropped}"
+        out.warnings = [*self.warnings, sentence]
+        return out
 
     def count(self, name: str, *modifiers: str) -> int:
         """Thread-instructions of an opcode, those that carry all ``modifiers``: ``count("fma", "f32")``."""
@@ -126,7 +173,7 @@ class LaunchReport:
         out = LaunchReport(self.kernel if self.kernel == other.kernel else f"{self.kernel}+{other.kernel}")
         for part in (self, other):
             out.arguments += part.arguments
-            for space in ("global_", "shared", "local", "const"):
+            for space in SPACES:
                 getattr(out, space).add(getattr(part, space))
             out.opcodes.update(part.opcodes)
             out.warp_opcodes.update(part.warp_opcodes)
@@ -135,10 +182,14 @@ class LaunchReport:
             out.warps += part.warps
             out.output += part.output
             out.warnings += part.warnings
+            out.scale = max(out.scale, part.scale)
+            if part.l2 is not None:
+                out.l2 = (out.l2 or L2Traffic()) + part.l2
             for key, line in part.lines.items():
                 target = out.lines.setdefault(key, LineCounts())
                 target.opcodes.update(line.opcodes)
-                for space in ("global_", "shared", "local", "const"):
+                target.warp_opcodes.update(line.warp_opcodes)
+                for space in SPACES:
                     getattr(target, space).add(getattr(line, space))
         return out
 
@@ -146,3 +197,23 @@ class LaunchReport:
 def _count(opcodes: Counter[str], name: str, modifiers: Iterable[str]) -> int:
     wanted = set(modifiers)
     return sum(n for spelling, n in opcodes.items() if opcode_class(spelling) == name and wanted <= set(spelling.split(".")[1:]))
+
+
+def _lane_efficiency(opcodes: Counter[str], warp_opcodes: Counter[str]) -> float:
+    issued = sum(warp_opcodes.values())
+    return sum(opcodes.values()) / (32 * issued) if issued else float("nan")
+
+
+def _times(value: Any, factor: int) -> Any:
+    """A copy with every count in it multiplied."""
+    if isinstance(value, int):
+        return value * factor
+    if isinstance(value, list):
+        return [_times(v, factor) for v in value]
+    if isinstance(value, Counter):
+        return Counter({name: n * factor for name, n in value.items()})
+    if isinstance(value, dict):
+        return {key: _times(v, factor) for key, v in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _times(getattr(value, f.name), factor) for f in fields(value) if f.name not in _UNSCALED})
+    return value

@@ -1,0 +1,42 @@
+"""CTAs that are under way together and take turns, one worker record each: the order of accesses that the simulated L2 sees."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from rawflash.emu.lower.layout import DONE, FAILED, YIELD, Worker
+from rawflash.emu.machine.records import WorkerMemory, get
+
+BEGIN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64)
+ROUND_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def run_residents(workers: Sequence[WorkerMemory], addresses: dict[str, int], kernel: int, total: int) -> list[WorkerMemory]:
+    """Run all ``total`` CTAs. A turn lasts until every warp of a CTA meets a barrier or ends; the next CTA takes the place of one
+    that has ended. Returns the workers that failed; CTAs later in the order are then dropped, earlier ones brought to their end.
+    """
+    begin, advance = BEGIN_TYPE(addresses["rf_begin"]), ROUND_TYPE(addresses["rf_round"])
+    positions = iter(range(total))
+    failed: list[WorkerMemory] = []
+
+    def start(w: WorkerMemory) -> bool:
+        position = next(positions, None)
+        return position is not None and begin(w.record.ctypes.data, position) != DONE
+
+    under_way = [w for w in workers if start(w)]
+    while under_way:
+        for w in list(under_way):
+            code = advance(w.record.ctypes.data, kernel)
+            if code == FAILED:
+                failed.append(w)
+            if code != YIELD and (code != DONE or not start(w)):
+                under_way.remove(w)
+        if failed:
+            first = min(map(_position, failed))
+            under_way = [w for w in under_way if _position(w) < first]
+    return failed
+
+
+def _position(w: WorkerMemory) -> int:
+    return get(w.record, Worker.POSITION, "q")
