@@ -52,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from rawflash.doctor import main as doctor
 
         return doctor(arguments[1:])
+    if arguments[:1] == ["speed"]:
+        from rawflash.speed import main as speed
+
+        return speed(arguments[1:])
     _Session.arguments, _Session.code, _Session.error, _Session.sweep = tuple(arguments), 0, None, None
     _Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
     try:
