@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rawflash.errors import TrackingError
 from rawflash.metrics import METRICS
-from rawflash.provenance import git_commit, repeat_command
+from rawflash.provenance import git_commit, made_by, repeat_command
 from rawflash.report import report_markdown
 from rawflash.results import Row
 from rawflash.signals import deferred
@@ -94,9 +94,11 @@ class Filing:
         def finish(tracker: Tracker) -> None:
             if not self.parent:
                 return
-            table = report_markdown(rows, "Comparison", repeat_command(arguments))
+            table = report_markdown(rows, "Comparison", made_by(arguments, [row.tags for row in rows]))
             note = f"{title}\n\n{table if len(table) < MAX_VALUE - 500 else 'The tables are in the artifact table.md.'}"
-            told: dict[str, str] = {name: row.tags[name] for row in rows for name in ("backend", "device", "driver", "nvrtc") if name in row.tags}
+            told: dict[str, str] = {
+                name: row.tags[name] for row in rows for name in ("backend", "device", "driver", "nvrtc") if name in row.tags
+            }
             counts = {f"rows.{status}": str(sum(r.status == status for r in rows)) for status in {r.status for r in rows}}
             tracker.log(self.parent, params=_common(rows), tags={**told, **counts, "mlflow.note.content": note})
             for path in files:

@@ -19,7 +19,7 @@ from rawflash.execute import RunResult, run_variant
 from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
 from rawflash.output import Progress, print_end, print_tables, say
-from rawflash.provenance import about, impersonal
+from rawflash.provenance import about, impersonal, made_by
 from rawflash.report import report_markdown
 from rawflash.results import Claim, Row, claim_folder, write_results, write_text
 from rawflash.roofline import Gpu
@@ -149,9 +149,8 @@ def write_artifacts(folder: Path, texts: Mapping[str, str], config: str) -> None
 
 def write_summary(folder: Path, rows: Sequence[Row], title: str, arguments: Sequence[str], backend: dict[str, str]) -> list[Path]:
     """results.json and table.md of a whole invocation; returns their paths."""
-    head = about(arguments, backend)
-    write_results(folder / RESULTS, rows, head)
-    write_text(folder / TABLE, report_markdown(rows, title, str(head["command"])))
+    write_results(folder / RESULTS, rows, about(arguments, backend))
+    write_text(folder / TABLE, report_markdown(rows, title, made_by(arguments, [row.tags for row in rows])))
     return [folder / RESULTS, folder / TABLE]
 
 

@@ -9,21 +9,21 @@ import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import cache
 from pathlib import Path
 
-from rawflash import __version__
+from rawflash import __version__, paths
 from rawflash.metrics import METRICS
-from rawflash.paths import is_checkout, kernels_dir
 
-__all__ = ["about", "git_commit", "impersonal", "local_command", "repeat_command", "ui_command"]
+__all__ = ["about", "git_commit", "impersonal", "local_command", "made_by", "repeat_command", "ui_command"]
 
 
 @cache
 def git_commit() -> str:
     """Commit of the checkout that runs, with -dirty when tracked files differ from it; "" outside a checkout."""
-    if not is_checkout():
+    if not paths.is_checkout():
         return ""
     root = Path(__file__).resolve().parent.parent
     try:
@@ -40,7 +40,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 def impersonal(text: str) -> str:
     """`text` without this machine's folders: they say who ran it, and make equal results differ."""
-    known = {str(kernels_dir()): "kernels_cu", sysconfig.get_paths()["purelib"]: "<site-packages>", str(Path.home()): "~"}
+    known = {str(paths.kernels_dir()): "kernels_cu", sysconfig.get_paths()["purelib"]: "<site-packages>", str(Path.home()): "~"}
     for folder, name in known.items():
         text = text.replace(folder, name) if len(folder) > 1 else text
     return text
@@ -84,6 +84,16 @@ def _free_port(first: int = 5000) -> int:
                 continue
             return port
     return first
+
+
+def made_by(arguments: Sequence[str], machines: Sequence[Mapping[str, str]]) -> str:
+    """One line below a table: command, commit, backend, device, driver, NVRTC and date. `machines` are the rows' tags."""
+    told = [
+        ", ".join(dict.fromkeys(tags[name] for tags in machines if tags.get(name))) for name in ("backend", "device", "driver", "nvrtc")
+    ]
+    words = [f"Made by `{repeat_command(arguments)}`", f"rawflash {__version__}", f"commit {git_commit() or 'unknown'}"]
+    words += [f"{name} {text}" for name, text in zip(("backend", "device", "driver", "NVRTC"), told, strict=True) if text]
+    return "; ".join([*words, f"{date.today():%Y-%m-%d}"])
 
 
 def about(arguments: Sequence[str], backend: dict[str, str]) -> dict[str, object]:

@@ -179,9 +179,9 @@ def tables(rows: Sequence[Row], title: str) -> list[Table]:
     return [table for table in (comparison(rows, title), tensor_bytes(rows), growth(rows)) if table is not None]
 
 
-def report_markdown(rows: Sequence[Row], title: str, command: str) -> str:
-    """All tables as one Markdown document, with the command that makes them again."""
-    return "\n".join([*(markdown(table) for table in tables(rows, title)), f"Made by `{command}`", ""])
+def report_markdown(rows: Sequence[Row], title: str, made_by: str) -> str:
+    """All tables as one Markdown document; its last line, `made_by`, says where the numbers come from."""
+    return "\n".join([*(markdown(table) for table in tables(rows, title)), made_by, ""])
 
 
 def _total(entry: dict[str, int | None], kind: str) -> int | None:

@@ -56,6 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from rawflash.speed import main as speed
 
         return speed(arguments[1:])
+    if arguments == ["--version"]:
+        from rawflash import __version__
+
+        print(f"rawflash {__version__}")
+        return 0
     _Session.arguments, _Session.code, _Session.error, _Session.sweep = tuple(arguments), 0, None, None
     _Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
     try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rawflash.errors import RawflashError, TrackingError
 from rawflash.metrics import validate
+from rawflash.owner import is_gone, this_process
 from rawflash.store import Store, TrackingConf, reach, resolve_experiment, resolve_store
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 MAX_VALUE = 5000
 # Makes the UI open the view of runs, with charts, instead of the one for language-model traces.
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
+_OWNER = "rawflash.owner"
 _PARAMS, _METRICS = 100, 1000  # most that a server takes in one call
 
 
@@ -57,6 +59,7 @@ class Tracker:
 
             self._client: MlflowClient = MlflowClient(store.uri)
             self.experiment_id = self._experiment_id()
+            self._bury()
 
     def _experiment_id(self) -> str:
         found = self._client.get_experiment_by_name(self.experiment)
@@ -74,9 +77,16 @@ class Tracker:
             )
         return found.experiment_id
 
+    def _bury(self) -> None:
+        """End runs that say RUNNING though the process that started them is gone (kill -9)."""
+        for run in self._client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'", max_results=1000):
+            if is_gone(run.data.tags.get(_OWNER, "")):
+                self._client.set_tag(run.info.run_id, "rawflash.reason", "the process that ran this is gone")
+                self._client.set_terminated(run.info.run_id, KILLED)
+
     def start(self, name: str, tags: Mapping[str, str], parent: str | None = None) -> str:
         """Start a run, below `parent` if given; returns its id."""
-        labels = {"mlflow.source.name": "rawflash", "mlflow.source.type": "LOCAL", **tags}
+        labels = {"mlflow.source.name": "rawflash", "mlflow.source.type": "LOCAL", _OWNER: this_process(), **tags}
         if parent is not None:
             labels["mlflow.parentRunId"] = parent
         with self._errors("written"):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rawflash import paths
+from rawflash.variants import LADDER
 
 Program = Callable[..., Any]
 
@@ -23,7 +24,8 @@ REFUSED = [
     (("dtype=int8",), "there is no key dtype: did you mean problem.dtype?"),
     (("gpu.nane=x",), "there is no key gpu.nane: did you mean gpu.name?"),
     (("kernal=fa2",), "there is no key kernal: did you mean kernel?"),
-    (("kernel=fa9",), "kernel=fa9 is unknown (did you mean fa2?); the known ones are all, fa1, fa2, naive, online"),
+    (("kernel=fa9",), f"; the known ones are {', '.join(sorted([*LADDER, 'all']))}"),
+    (("kernel=naiv",), "kernel=naiv is unknown (did you mean naive?)"),
     (("gpu=h1000",), "gpu=h1000 is unknown (did you mean h100?)"),
     (("block_size=0",), "block_size=0 is not the side of a tile: give a whole number from 1 to 1024, such as 64"),
     (("block_size=-3",), "block_size=-3 is not the side of a tile"),

@@ -140,8 +140,8 @@ def test_markdown_names_the_provenance_in_each_header() -> None:
     assert "| variant | ex2 (counted) |\n| :-- | --: |\n| a\\|b | 3 |" in text and "- a note" in text
 
 
-def test_the_report_ends_with_the_command() -> None:
-    assert report_markdown([row("fa2")], "title", "python -m rawflash.run a=b").endswith("Made by `python -m rawflash.run a=b`\n")
+def test_the_report_ends_with_where_it_comes_from() -> None:
+    assert report_markdown([row("fa2")], "title", "Made by `x`").endswith("\n\nMade by `x`\n")
 
 
 @pytest.mark.parametrize("width", [60, 120, 400])

@@ -186,7 +186,7 @@ def test_a_closed_pipe_does_not_stop_the_work(process: Program, workdir: Path) -
 def test_help_is_quick_and_loads_nothing_heavy(process: Program, module: str) -> None:
     got = process("--help", module=module)
     assert got.code == 0 and "rawflash doctor" in got.out
-    for word in ("kernel: all, fa1, fa2, naive, online", "block_size: 64", "-m kernel=naive,fa1,fa2 block_size=16,32,64,128"):
+    for word in (f"kernel: {', '.join(sorted([*LADDER, 'all']))}", "block_size: 64", "-m kernel=naive,fa1,fa2 block_size=16,32,64,128"):
         assert word in got.out
     code = (
         "import sys; from rawflash.run import main\n"

@@ -144,8 +144,9 @@ def test_a_failing_variant_fails_its_run_and_the_parent(logged: Program, workdir
     assert logged().code == 1
     parent, children = family(workdir)
     assert parent["status"] == "FAILED"
-    assert [run["status"] for run in children] == ["FINISHED", "FINISHED", "FINISHED", "FAILED"]
-    assert children[-1]["tags"]["status"] == answer[0] and children[-1]["tags"]["sentence"] == answer[1]
+    assert {run["params"]["variant"]: run["status"] for run in children} == {name: FAILED if name == "fa2" else FINISHED for name in LADDER}
+    (bad,) = [run for run in children if run["status"] == FAILED]
+    assert (bad["tags"]["status"], bad["tags"]["sentence"]) == answer
 
 
 def test_an_unforeseen_error_leaves_nothing_running(logged: Program, workdir: Path, quick: dict[str, Any]) -> None:
@@ -199,7 +200,7 @@ def test_results_survive_a_store_that_fails_after_the_work(
     (results,) = workdir.glob("outputs/*/*/results.json")
     assert "the work is done, but not everything could be filed: the disk of the server is full." in got.err
     assert str(results.parent) in got.err
-    assert [row["status"] for row in json.loads(results.read_text("utf-8"))["rows"]] == ["OK"] * 4
+    assert [row["status"] for row in json.loads(results.read_text("utf-8"))["rows"]] == ["OK"] * len(LADDER)
     parent, children = family(workdir)
     assert parent["status"] == "FAILED" and not [run for run in children if run["status"] == "RUNNING"]
 
@@ -271,12 +272,13 @@ def test_four_programs_at_once_on_a_store_that_is_not_there(workdir: Path) -> No
 def long_job(workdir: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A job that takes minutes, once its first variant is running."""
     command = [sys.executable, "-m", "rawflash.run", "problem.N=16384", "problem.H=64", "backend=emu", "kernel=naive", *arguments]
+    before = len(runs(workdir)) if (workdir / "mlflow.db").exists() else 0
     process = subprocess.Popen(command, cwd=workdir, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with contextlib.suppress(sqlite3.Error):
-                if [run for run in runs(workdir) if run["parent"]]:
+                if [run for run in runs(workdir)[before:] if run["parent"]]:
                     break
             time.sleep(0.1)
         yield process
@@ -294,6 +296,19 @@ def test_a_stopped_job_leaves_nothing_running(workdir: Path, signum: int, sweep:
     assert process.returncode == 128 + signum
     assert err.splitlines()[-1].startswith(f"rawflash: stopped by {signal.Signals(signum).name}; ") and "Traceback" not in err
     assert {run["status"] for run in runs(workdir)} == {"KILLED"} and len(runs(workdir)) == 2
+
+
+def test_the_next_start_buries_what_kill_9_left(workdir: Path) -> None:
+    with long_job(workdir) as process:
+        process.kill()
+        process.wait(30)
+    assert {run["status"] for run in runs(workdir)} == {"RUNNING"}
+    with long_job(workdir) as alive:
+        assert alive.poll() is None
+        open_tracker(TrackingConf(), workdir)
+        found = runs(workdir)
+        assert [run["status"] for run in found] == ["KILLED", "KILLED", "RUNNING", "RUNNING"]
+        assert found[0]["tags"]["rawflash.reason"] == "the process that ran this is gone"
 
 
 def test_a_server_takes_the_same_runs(program: Program, workdir: Path, quick: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
