@@ -75,7 +75,7 @@ _FIGURES = (
     _Figure("ex2", "counted", _metric("ops/ex2"), si),
     _Figure("div", "counted", _sum("ops/div", "ops/rcp"), si),
     _Figure("rescale", "counted", _metric("ops/rescale_mul"), si),
-    _Figure("conflict", "counted", _metric("smem/bank_conflicts"), si),
+    _Figure("confl", "counted", _metric("smem/bank_conflicts"), si),
     _Figure("regs", "counted", _metric("res/registers"), si),
     _Figure("SMEM", "counted", _metric("res/smem_bytes"), lambda v: f"{v / 1024:.4g}Ki"),
     _Figure("FLOP", "modelled", _metric("ops/flops"), si),
@@ -87,7 +87,7 @@ _FIGURES = (
 )
 
 _NOTES = {
-    "counted": "counted: exact, by executing the kernels' PTX (regs and SMEM: by the compiler); conflict = SMEM bank conflicts",
+    "counted": "counted: exact, by executing the kernels' PTX (regs and SMEM: by the compiler); confl = SMEM bank conflicts",
     "modelled": "modelled: a formula (FLOP = 4*B*H*d*visible pairs)",
     "checked": "checked: err = error against float64 / tolerance, right when <= 1",
     "measured": "measured: on the GPU; GB/s = modelled bytes / measured time",
