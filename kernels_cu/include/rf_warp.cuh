@@ -8,7 +8,8 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 
 __device__ __forceinline__ int lane_index() { return threadIdx.x % LANES; }
 
-/// Number of this warp in a one-dimensional CTA. The shuffle tells the compiler that it is one value for the whole warp.
+/// Number of this warp in a one-dimensional CTA. The shuffle tells the compiler that it is one value for the whole warp; so
+/// call it where all lanes are.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / LANES, 0); }
 
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a - 1) / b + 1; }  // a >= 1: cannot overflow

@@ -18,6 +18,7 @@ _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
 _ONLINE_WARPS = 8
 _F32 = np.dtype(np.float32)
+Arguments = tuple[str | np.generic, ...]
 
 
 def _defines(p: Problem, **more: str | int) -> dict[str, str | int]:
@@ -82,7 +83,7 @@ def naive_plan(p: Problem, t: Tiling) -> Plan:
 
 def online_plan(p: Problem, t: Tiling) -> Plan:
     """One warp per query row of all heads; the tiling plays no part."""
-    args = ("Q", "K", "V", "O", "LSE", *_sizes(p.B, p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
+    args: Arguments = ("Q", "K", "V", "O", "LSE", *_sizes(p.B, p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
     grid = (ceil_div(p.B * p.H * p.N, _ONLINE_WARPS), 1, 1)
     return Plan(_defines(p), _outputs(p), (Launch("online", grid, (_ONLINE_WARPS * _LANES, 1, 1), 0, args),))
 
@@ -95,7 +96,7 @@ def _tiled_smem(p: Problem, t: Tiling) -> int:
 def fa1_plan(p: Problem, t: Tiling) -> Plan:
     """One CTA per head; m and l are workspaces that outlive a step, not the launch."""
     smem = _tiled_smem(p, t)
-    args = ("Q", "K", "V", "O", "LSE", "m", "l", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
+    args: Arguments = ("Q", "K", "V", "O", "LSE", "m", "l", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_FA1_SMEM=smem),
         {**_outputs(p), "m": (p.shape_lse, _F32), "l": (p.shape_lse, _F32)},
@@ -106,7 +107,7 @@ def fa1_plan(p: Problem, t: Tiling) -> Plan:
 def _q_tile_plan(entry: str, p: Problem, t: Tiling) -> Plan:
     """One CTA per query tile of each head."""
     smem = _tiled_smem(p, t)
-    args = ("Q", "K", "V", "O", "LSE", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
+    args: Arguments = ("Q", "K", "V", "O", "LSE", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, **{f"RF_{entry.upper()}_SMEM": smem}),
         _outputs(p),
