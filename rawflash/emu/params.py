@@ -51,7 +51,8 @@ class EmuParams:
         synccheck: report barriers and warp-synchronous instructions executed by the wrong set of lanes.
         threads: worker threads that execute CTAs; 0 means one per available core.
         order_seed: None runs CTAs and warps in ascending order; an integer runs both in an order drawn from that seed.
-        max_loop_iterations: back edges one warp may take between two barriers before the launch is stopped as hung.
+        max_loop_iterations: back edges that the warps of one CTA may take together before the launch is stopped as hung; a wait at
+            a barrier counts as 1024 of them.
         opt_level: LLVM optimisation level of the generated code (1-3).
         disk_cache: keep compiled code on disk, keyed by content.
         l2: simulate an L2 cache of this size, which gives modelled DRAM bytes. One worker thread then executes everything, several
@@ -65,7 +66,7 @@ class EmuParams:
     synccheck: bool = True
     threads: int = 0
     order_seed: int | None = None
-    max_loop_iterations: int = 1 << 31
+    max_loop_iterations: int = 1 << 33
     opt_level: int = 2
     disk_cache: bool = True
     l2: L2Params | None = None

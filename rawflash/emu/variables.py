@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawflash.emu.errors import PtxSyntaxError
-from rawflash.emu.lower.layout import FUNCTION_WINDOW
+from rawflash.emu.lower.layout import CONST_WINDOW, FUNCTION_WINDOW
 from rawflash.emu.lower.symbols import size_of
 from rawflash.emu.lower.types import BYTES
 from rawflash.emu.machine.arena import Allocation, Arena
@@ -22,6 +22,7 @@ class ModuleVariables:
         self.arena = arena
         self.allocations: dict[str, Allocation] = {}
         self.variables = [v for v in module.variables.values() if v.space != "shared"]
+        self.spaces = {v.name: v.space for v in self.variables}
         for v in self.variables:
             self.allocations[v.name] = arena.allocate(size_of(v), initialised=True)
             arena.view(self.allocations[v.name])[:] = 0
@@ -46,6 +47,8 @@ class ModuleVariables:
     def _address(self, item: Symbol, handles: dict[str, int], v: Variable, width: int) -> bytes:
         if item.name in self.allocations:
             value = self.allocations[item.name].lo + item.offset
+            if self.spaces[item.name] == "const":  # written generic(name) by every compiler
+                value += CONST_WINDOW
         elif item.name in handles:
             value = handles[item.name]
         else:

@@ -28,7 +28,7 @@ class Facts:
     """The result of the analysis; block numbers index the list of blocks."""
 
     reconvergence: list[int]
-    uniform: set[str] = field(default_factory=set)
+    varying: set[str] = field(default_factory=set)  # every other register is uniform, one that is never written included
     local: set[str] = field(default_factory=set)  # registers that live inside one block only
     divergent_branches: set[int] = field(default_factory=set)
     divergent: set[int] = field(default_factory=set)
@@ -58,7 +58,7 @@ def analyse(blocks: list[Block], shape: CtaShape, private_symbols: set[str]) -> 
     facts.local = _block_local(blocks)
     facts.constants = _constants(blocks)
     facts.lanes = lane_knowledge(blocks, shape.rows, facts.constants)
-    varying: set[str] = set()
+    varying: set[str] = {"%cc"}  # the carry flag is kept per lane
     while True:
         before = (len(varying), len(facts.divergent_branches))
         _divergence(blocks, facts, varying)
@@ -76,9 +76,7 @@ def analyse(blocks: list[Block], shape: CtaShape, private_symbols: set[str]) -> 
                     varying.update(t for t in targets if split and t not in facts.local)
         if (len(varying), len(facts.divergent_branches)) == before:
             break
-    every = {name for b in blocks for i in b.instructions for name in defs(i)}
-    every |= {name for b in blocks if b.instruction is not None for name in defs(b.instruction)}
-    facts.uniform = every - varying
+    facts.varying = varying
     facts.partial = set(range(len(blocks))) if not shape.full_warps else _partial(blocks, facts)
     return facts
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import Value
-from rawflash.emu.lower.layout import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
+from rawflash.emu.lower.layout import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT
 from rawflash.emu.ptx.tree import Address, Instruction, Symbol, Vector
 
-WINDOWS = {"shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW}
+WINDOWS = {"shared": SHARED_WINDOW, "shared::cta": SHARED_WINDOW, "local": LOCAL_WINDOW, "const": CONST_WINDOW}
 
 
 @op("mov.{t:pred|b16|u16|s16|b32|u32|s32|f32|b64|u64|s64|f64|b128|f16|bf16|f16x2}")
@@ -57,8 +57,8 @@ def cvta_to(b: WarpBuilder, i: Instruction, m: Mods) -> None:
 @op("isspacep.{space:global|shared|local|const|shared::cta|param}")
 def isspacep(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     window = b.bin("lshr", b.src(i.operands[1], "u64"), b.i64(WINDOW_SHIFT))
-    number = {"shared": 1, "shared::cta": 1, "local": 2}.get(m["space"], 0)
-    if m["space"] in ("const", "param"):
+    number = WINDOWS.get(m["space"], 0) >> WINDOW_SHIFT
+    if m["space"] == "param":
         b.write(i.operands[0], Value("false", "i1"))
         return
     b.write(i.operands[0], b.cmp("icmp eq", window, b.i64(number)))

@@ -94,6 +94,8 @@ def lookup(instruction: Instruction) -> tuple[Form, Mods]:
                 found = _MATCHED[spelling] = (form, mods)
                 break
         else:
+            found = _match_any_order(instruction)
+        if found is None:
             known = _FORMS.get(instruction.opcode)
             hint = (
                 f"'{instruction.opcode}' is implemented in rawflash/emu/{known[0].file}, without this form"
@@ -102,6 +104,38 @@ def lookup(instruction: Instruction) -> tuple[Form, Mods]:
             )
             raise UnsupportedInstruction(spelling, ptx_line=instruction.line, loc=instruction.loc, hint=hint)
     return found
+
+
+# Instructions whose modifiers ptxas takes in any order, as headers and inline assembly make use of.
+_ANY_ORDER = frozenset(("atom", "red", "ld", "st", "mma", "wmma", "ldmatrix", "stmatrix", "fence", "mbarrier", "cp"))
+
+
+def _match_any_order(instruction: Instruction) -> tuple[Form, Mods] | None:
+    """Give every modifier to the first part of a form that can hold it; all must be placed and nothing required missing."""
+    if instruction.opcode not in _ANY_ORDER:
+        return None
+    for form in _FORMS.get(instruction.opcode, ()):
+        parts = list(_PART.finditer(form.pattern))[1:]
+        mods: Mods = {name: None for name in form.regex.groupindex}
+        mods.update(dict.fromkeys(form.flags, False))
+        left = list(instruction.mods)
+        for part in parts:
+            choices = (part["ochoices"] or part["choices"] or part["flag"] or part["text"].lstrip(".")).split("|")
+            taken = next((m for m in left if m in choices), None)
+            if taken is None:
+                if part["choices"] or part["text"]:
+                    break
+                continue
+            left.remove(taken)
+            if part["flag"]:
+                mods[part["flag"].replace("::", "_")] = True
+            elif not part["text"]:
+                mods[part["oname"] or part["name"]] = taken
+        else:
+            if not left:
+                found = _MATCHED[instruction.spelling] = (form, mods)
+                return found
+    return None
 
 
 def supported_forms() -> list[Form]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.lower.l2 import READ, READ_WRITE, WRITE
-from rawflash.emu.lower.layout import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
+from rawflash.emu.lower.layout import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
 from rawflash.emu.lower.runtime import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED, SIGNATURES
 
 SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST}
@@ -277,10 +277,10 @@ def _generic(b: WarpBuilder, address: Value, body: Callable[[str, Value], object
     """Run ``body(space, inner address)`` for the lanes in each window. Addresses outside every window count as global."""
     outer_guard = b._guard
     window = b.bin("lshr", address, b.const(address.ty, WINDOW_SHIFT))
-    for name, number, origin in (("global", 0, 0), ("shared", 1, SHARED_WINDOW), ("local", 2, LOCAL_WINDOW)):
-        here = b.cmp("icmp eq", window, b.const(address.ty, number))
+    for name, origin in (("global", 0), ("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW), ("const", CONST_WINDOW)):
+        here = b.cmp("icmp eq", window, b.const(address.ty, origin >> WINDOW_SHIFT))
         if name == "global":
-            here = b.bin("or", here, b.cmp("icmp ugt", window, b.const(address.ty, 2)))
+            here = b.bin("or", here, b.cmp("icmp ugt", window, b.const(address.ty, CONST_WINDOW >> WINDOW_SHIFT)))
         condition = here if outer_guard is None else b.bin("and", *b.same_shape(here, outer_guard))
         b.set_guard(b.splat(condition))
         mask = b.lane_mask()

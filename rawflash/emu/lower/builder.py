@@ -132,7 +132,7 @@ class WarpBuilder(IRWriter):
         return register_type(self.registers[name])
 
     def is_uniform(self, name: str) -> bool:
-        return name in self.facts.uniform
+        return name not in self.facts.varying
 
     def slot(self, name: str) -> Value:
         """The stack slot of a register that lives across blocks."""

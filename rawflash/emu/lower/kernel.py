@@ -16,7 +16,8 @@ from rawflash.emu.cfg.liveness import live_in
 from rawflash.emu.cfg.uniformity import CtaShape, Facts, analyse
 from rawflash.emu.cfg.yields import insert_yields
 from rawflash.emu.isa import load_all
-from rawflash.emu.isa.registry import lookup
+from rawflash.emu.errors import PtxSyntaxError
+from rawflash.emu.isa.registry import Form, Mods, lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
 from rawflash.emu.lower.builder import AccessSite, WarpBuilder
 from rawflash.emu.lower.flush import needs_explicit_flush
@@ -30,6 +31,7 @@ from rawflash.emu.ptx.tree import Function, Instruction, Module
 EFFECTS = frozenset("ld ldu st atom red cp shfl vote match redux mma wmma ldmatrix stmatrix movmatrix mbarrier bar barrier rf activemask elect".split())
 
 
+BARRIER_WEIGHT = 1024  # a wait at a barrier takes about as long as this many back edges
 YIELD_PERIOD = 16  # passes through a polling loop between two exits
 
 
@@ -218,6 +220,13 @@ class _KernelLowering:
         b.instruction = i
         form, mods = lookup(i)
         b.set_guard(None)
+        try:
+            self._handle(i, form, mods)
+        except (IndexError, ValueError, TypeError, KeyError, AttributeError) as e:
+            raise PtxSyntaxError(f"the operands of '{i.spelling}' do not fit it ({e})", line=i.line) from e
+
+    def _handle(self, i: Instruction, form: Form, mods: Mods) -> None:
+        b = self.b
         if i.guard is None:
             form.handler(b, i, mods)
             return
@@ -232,9 +241,9 @@ class _KernelLowering:
             form.handler(b, i, mods)
         b.set_guard(None)
 
-    def _count_iteration(self) -> None:
+    def _count_iteration(self, weight: int = 1) -> None:
         b = self.b
-        left = b.bin("sub", b.load("i64", b.gep("%w", Worker.ITERATIONS)), b.i64(1))
+        left = b.bin("sub", b.load("i64", b.gep("%w", Worker.ITERATIONS)), b.i64(weight))
         b.store(left, b.gep("%w", Worker.ITERATIONS))
         b.fail_if(b.cmp("icmp slt", left, b.i64(0)), "hung")
 
@@ -333,6 +342,7 @@ class _KernelLowering:
             lane = b.first_lane(missing)
             b.fail_if(b.cmp("icmp ne", missing, b.i32(0)), "divergent_barrier", b.bin("and", lane, b.i32(31)), aux=b.resize(missing, "i64"))
         arrive(b, block.instruction)
+        self._count_iteration(BARRIER_WEIGHT)
         self._suspend(block, BARRIER)
         fetch_result(b, block.instruction)
         b.jump(f"bb{block.successors[0]}")

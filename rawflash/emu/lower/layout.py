@@ -11,6 +11,7 @@ from __future__ import annotations
 SHARED_WINDOW = 1 << 60
 LOCAL_WINDOW = 2 << 60
 FUNCTION_WINDOW = 3 << 60
+CONST_WINDOW = 4 << 60  # behind it a host address
 WINDOW_SHIFT = 60
 
 STACK_ENTRIES = 128

@@ -56,6 +56,7 @@ def _start_cta(b: IRWriter, launch: Value, linear: Value) -> None:
     with b.when(b.cmp("icmp ne", race, Value("null", "ptr"))):
         _fill(b, race, 0, b.bin("mul", smem_bytes, b.i64(16)))
     b.store(b.i32(1), b.gep("%w", Worker.EPOCH))
+    b.store(b.load("i64", b.gep(launch, Launch.MAX_ITERATIONS)), b.gep("%w", Worker.ITERATIONS))
     warps = b.load("ptr", b.gep("%w", Worker.WARPS))
     stride = b.load("i64", b.gep(launch, Launch.WARP_STRIDE))
     local = b.load("i64", b.gep(launch, Launch.LOCAL_STRIDE))
@@ -187,7 +188,6 @@ def _round(b: IRWriter) -> None:
     warps = b.load("ptr", b.gep("%w", Worker.WARPS))
     stride = b.load("i64", b.gep(launch, Launch.WARP_STRIDE))
     n_warps = b.load("i32", b.gep(launch, Launch.NWARPS))
-    iterations = b.load("i64", b.gep(launch, Launch.MAX_ITERATIONS))
     progress, undone = b.alloca("i32", 4), b.alloca("i32", 4)
     b.store(b.i32(0), progress)
     b.store(b.i32(0), undone)
@@ -196,7 +196,6 @@ def _round(b: IRWriter) -> None:
         warp = b.gep(warps, b.bin("mul", b.resize(index, "i64"), stride))
         status = b.load("i32", b.gep(warp, Warp.STATUS))
         with b.when(b.cmp("icmp eq", status, b.i32(0))):
-            b.store(iterations, b.gep("%w", Worker.ITERATIONS))
             code = b.define(f"call i32 %kernel({warp.typed}, ptr %w, {launch.typed})", "i32")
             with b.when(b.cmp("icmp slt", code, b.i32(0))):
                 b.store(index, b.gep("%w", Worker.ERR_WARP))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rawflash.emu import errors
 from rawflash.emu.lower.kernel import Lowered
-from rawflash.emu.lower.layout import ERRORS, Worker
+from rawflash.emu.lower.layout import CONST_WINDOW, ERRORS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Worker
 from rawflash.emu.lower.races import CTA_SHIFT, LANE_SHIFT, READ_AFTER_WRITE, SITE_BITS, WARP_SHIFT, WRITE_AFTER_READ, WRITE_AFTER_WRITE
 from rawflash.emu.machine.arena import Arena
 from rawflash.emu.machine.arguments import Bound
@@ -48,8 +48,11 @@ def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: 
     cls = KINDS[kind]
     space = site.space if site is not None and is_memory else None
     detail = _detail(kind, aux, aux2, lowered, g, note, address if is_memory else 0, site.write if site else False, arena, bound, space)
-    if kind == "out_of_bounds" and space == "global" and address < 4096:
-        cls = errors.NullPointer
+    if kind == "out_of_bounds" and space == "global":
+        if address < 4096:
+            cls = errors.NullPointer
+        elif address >> WINDOW_SHIFT == CONST_WINDOW >> WINDOW_SHIFT and site is not None and site.write:
+            cls = errors.ReadOnlyWrite
     loc = instruction.loc if instruction is not None else None
     line = instruction.line if instruction is not None else 0
     return cls(
@@ -90,6 +93,9 @@ def _detail(
     if kind == "call":
         return "a call through a pointer that is no function of the expected signature"
     if kind == "out_of_bounds" and space == "global":
+        window = {SHARED_WINDOW: "shared", LOCAL_WINDOW: "local", CONST_WINDOW: "constant"}.get(address >> WINDOW_SHIFT << WINDOW_SHIFT)
+        if window is not None:
+            return f"a generic address of {window} memory used as a global one"
         return ("write " if write else "read ") + _nearest(address, arena, bound)
     if kind == "race":
         return race_detail(aux, aux2, lowered, g, space)

@@ -24,14 +24,15 @@ def run_residents(workers: Sequence[WorkerMemory], addresses: dict[str, int], ke
         position = next(positions, None)
         return position is not None and begin(w.record.ctypes.data, position) != DONE
 
+    def turn(w: WorkerMemory) -> bool:
+        code = advance(w.record.ctypes.data, kernel)
+        if code == FAILED:
+            failed.append(w)
+        return code == YIELD or (code == DONE and start(w))
+
     under_way = [w for w in workers if start(w)]
     while under_way:
-        for w in list(under_way):
-            code = advance(w.record.ctypes.data, kernel)
-            if code == FAILED:
-                failed.append(w)
-            if code != YIELD and (code != DONE or not start(w)):
-                under_way.remove(w)
+        under_way = [w for w in under_way if turn(w)]
         if failed:
             first = min(map(_position, failed))
             under_way = [w for w in under_way if _position(w) < first]
