@@ -37,5 +37,5 @@ def test_damaged_ptx_ends_in_a_typed_error(first: int) -> None:
 @pytest.mark.parametrize("kernel", ["wait", "named", "spin", "talk"])
 def test_endless_loops_are_stopped(kernel: str) -> None:
     """With or without a barrier in the loop: a launch that goes on for ever is a deadlock."""
-    done = subprocess.run([sys.executable, "-c", SPIN.replace("KERNEL", kernel)], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", SPIN.replace("KERNEL", kernel)], cwd=ROOT, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0 and done.stdout.startswith("Deadlock"), done.stdout + done.stderr[-500:]

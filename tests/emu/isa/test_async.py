@@ -175,6 +175,28 @@ def test_mbarrier_state_tokens(wait: str) -> None:
     assert run(body, words(4), 3, 1).tolist() == [0, 1, 2]
 
 
+def test_mbarrier_arrivals_that_count_more_or_drop_out() -> None:
+    """noComplete arrives without finishing a phase; arrive_drop lowers what the next phases expect."""
+    body = """
+  .shared .align 8 .b64 bar;
+  mov.u32 %r3, bar;
+  mbarrier.init.shared.b64 [%r3], 4;
+  mbarrier.arrive.noComplete.shared.b64 %d3, [%r3], 2;
+  mbarrier.arrive_drop.shared.b64 %d4, [%r3];
+  mbarrier.test_wait.shared.b64 %p1, [%r3], %d3;
+  selp.u32 %r4, 1, 0, %p1;
+  mbarrier.arrive.shared.b64 %d5, [%r3];
+  mbarrier.test_wait.shared.b64 %p2, [%r3], %d3;
+  selp.u32 %r5, 1, 0, %p2;
+  mbarrier.arrive.noComplete.shared.b64 %d6, [%r3], 2;
+  mbarrier.pending_count.b64 %r6, %d6;
+  mbarrier.arrive.shared.b64 %d7, [%r3];
+  mbarrier.test_wait.shared.b64 %p3, [%r3], %d6;
+  selp.u32 %r7, 1, 0, %p3;
+  st.global.v4.b32 [%p_out], {%r4, %r5, %r6, %r7};"""
+    assert run(body, words(4), 4, 1).tolist() == [0, 1, 3, 1]
+
+
 def test_cp_async_arrives_on_an_mbarrier() -> None:
     x = words(4 * 32)
     body = """

@@ -173,11 +173,40 @@ def test_orders_and_scopes_of_red(modifiers: str) -> None:
     assert final == 3 * 12 * 96
 
 
-def test_vector_red_of_floats() -> None:
-    body = """
-  mov.b32 %r1, 0f3F800000;
-  mov.b32 %r2, 0f40000000;
-  red.global.v2.f32.add [%p_cell], {%r1, %r2};"""
-    cell = emu.asarray(np.zeros(2, np.float32))
-    launch(module(entry("pairs", ["cell"], body)), "pairs", 3, 64, cell)
-    assert cell.tolist() == [192.0, 384.0]
+VECTORS = [
+    ("v2", "f32", "add", ""), ("v4", "f32", "add", ""), ("v2", "f16", "add", ".noftz"), ("v8", "bf16", "add", ".noftz"),
+    ("v4", "f16", "min", ".noftz"), ("v8", "f16", "max", ".noftz"), ("v2", "bf16", "max", ".noftz"), ("v2", "f16x2", "add", ".noftz"),
+    ("v4", "bf16x2", "min", ".noftz"), ("v2", "bf16x2", "max", ".noftz"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("red", [False, True], ids=["atom", "red"])
+@pytest.mark.parametrize("type_first", [False, True])
+@pytest.mark.parametrize(("vector", "kind", "op", "noftz"), VECTORS)
+def test_vectors(vector: str, kind: str, op: str, noftz: str, type_first: bool, red: bool) -> None:
+    """Each thread updates a vector of its own, of numbers around 1; ptxas takes the type before or after the operation."""
+    f, count, width = sf.FORMATS[kind.removesuffix("x2")], int(vector[1:]), values.WIDTH[kind]
+    per_thread = count * width // f.bits
+    rng = np.random.default_rng(7)
+    cells, operand = (np.array([f.one]) + rng.integers(-3 << f.man_bits, 2 << f.man_bits, (2, 64, per_thread))).astype(f"u{f.bits // 8}")
+    letter = "h" if width == 16 else "r"
+    held, back = ("{" + ", ".join(f"%{letter}{first + i}" for i in range(count)) + "}" for first in (10, 20))
+    name = f"{vector}.{kind}.{op}{noftz}" if type_first else f"{op}{noftz}.{vector}.{kind}"
+    size = count * width // 8
+    moves = "\n".join(f"  ld.global.b{width} %{letter}{10 + i}, [%d1+{width // 8 * i}];" for i in range(count))
+    action = f"red.global.{name} [%d2], {held};" if red else f"atom.global.{name} {back}, [%d2], {held};"
+    stores = "" if red else "\n".join(f"  st.global.b{width} [%d3+{width // 8 * i}], %{letter}{20 + i};" for i in range(count))
+    body = f"""
+  mov.u32 %r1, %tid.x;
+  mad.wide.u32 %d1, %r1, {size}, %p_x;
+  mad.wide.u32 %d2, %r1, {size}, %p_cells;
+  mad.wide.u32 %d3, %r1, {size}, %p_old;
+{moves}
+  {action}
+{stores}"""
+    device, old = emu.asarray(cells), emu.asarray(np.zeros_like(cells))
+    launch(module(entry("vectors", ["x", "cells", "old"], body)), "vectors", 1, 64, emu.asarray(operand), device, old)
+    function = floating.rounded("add", f) if op == "add" else floating.minmax(op, f)
+    want = [function(int(a), int(b)) for a, b in zip(cells.ravel(), operand.ravel(), strict=True)]
+    assert device.ravel().tolist() == want
+    assert red or np.array_equal(old, cells)

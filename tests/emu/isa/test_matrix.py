@@ -79,6 +79,13 @@ def test_mma_on_real_numbers(row: tuple[str, str, str, str]) -> None:
     assert (np.abs(d - (wide[0] @ wide[1] + wide[2])) <= bound).all()
 
 
+@pytest.mark.parametrize("shape", ["m8n8k4", "m16n8k16"])
+def test_double_mma_with_its_rounding_spelled_out(shape: str) -> None:
+    rows, cols, depth = fragments.parse_shape(shape)
+    a, b, c = integers((2, rows, depth), "f64"), integers((2, depth, cols), "f64"), integers((2, rows, cols), "f64")
+    assert np.array_equal(m.run_mma((shape, "f64", "f64", "f64"), a, b, c, ".rn"), a @ b + c)
+
+
 def test_mma_with_infinities_and_nan() -> None:
     row = MMA[1]
     a, b = np.ones((1, 16, 16), np.float16), np.ones((1, 16, 8), np.float16)
