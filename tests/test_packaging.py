@@ -106,3 +106,17 @@ def test_every_command_of_the_readme_composes(command: str, monkeypatch: pytest.
 
     words = [word for word in shlex.split(command.partition("#")[0])[1:] if "=" in word and not word.startswith("hydra")]
     assert settings(*(word.partition("=")[0] + "=" + word.partition("=")[2].split(",")[0] for word in words)).variants
+
+
+@CHECKOUT
+def test_every_experiment_has_a_result_that_says_where_it_comes_from() -> None:
+    index = (ROOT / "experiments" / "README.md").read_text("utf-8")
+    files = sorted((ROOT / "experiments" / "results").glob("*.md"))
+    assert files
+    for path in files:
+        last = path.read_text("utf-8").rstrip().splitlines()[-1]
+        found = re.match(
+            r"Made by `python -m rawflash\.run (.*?)`; rawflash .*; commit [0-9a-f]{40}; backend (emu|cupy); .*20\d\d-\d\d-\d\d$", last
+        )
+        assert found, f"{path.name} does not end with where it comes from, or comes from a tree that was not committed"
+        assert f"(results/{path.name})" in index and f"`rawflash {found[1]}`" in index
