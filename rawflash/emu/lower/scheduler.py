@@ -62,8 +62,9 @@ def _start_cta(b: IRWriter, launch: Value, linear: Value) -> None:
     local = b.load("i64", b.gep(launch, Launch.LOCAL_STRIDE))
     with b.loop(b.load("i32", b.gep(launch, Launch.NWARPS))) as n:
         warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-        for field, initial in ((Warp.RESUME, 0), (Warp.EXITED, 0), (Warp.SP, 0), (Warp.RPC, -1), (Warp.STATUS, 0), (Warp.PENDING, 0), (Warp.QUEUE_HEAD, 0), (Warp.QUEUED, 0), (Warp.SPINS, 0)):
-            b.store(b.i32(initial), b.gep(warp, field))
+        for field in (Warp.RESUME, Warp.EXITED, Warp.SP, Warp.STATUS, Warp.PENDING, Warp.QUEUE_HEAD, Warp.QUEUED, Warp.SPINS):
+            b.store(b.i32(0), b.gep(warp, field))
+        b.store(b.i32(-1), b.gep(warp, Warp.RPC))
         b.store(b.load("i32", b.gep(warp, Warp.ENTRY_MASK)), b.gep(warp, Warp.MASK))
         with b.when(b.cmp("icmp ne", local, b.i64(0))):
             memory = b.load("ptr", b.gep(warp, Warp.LOCAL))
