@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -121,8 +122,10 @@ def run_rows(
             try:
                 result = run_variant(LADDER[name], settings.problem, settings.tiling, machine.gpu, machine.backend, timing=settings.timing)
             except Exception as error:
-                if not keep_going or settings.debug:
+                if not keep_going:
                     raise
+                if settings.debug:
+                    traceback.print_exc()
                 result = RunResult(name, settings.problem, settings.tiling, machine.backend.name, "RUNTIME_ERROR", internal_error(error))
             _fill(row, result)
             rows.append(row)

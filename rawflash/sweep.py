@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rawflash.config import Settings
-from rawflash.errors import RawflashError, TrackingError, UsageError
+from rawflash.errors import BackendUnavailable, RawflashError, TrackingError, UsageError
 from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
 from rawflash.job import CONFIG, RESULTS, Machine, finish, run_rows, write_summary
@@ -91,9 +91,10 @@ def run_point(compose: Callable[[], Settings], overrides: tuple[str, ...], folde
     told = json.loads((sweep_folder / SWEEP).read_text("utf-8"))
     point = _point(overrides, told["axes"])
     filing = _filing(TrackingConf(**told["tracking"]), cwd, told["parent"])
-    progress = Progress(told["points"], done=_number(folder) - 1)
     try:
         settings = compose()
+        each = len(settings.variants)
+        progress = Progress(told["points"] * each, done=_number(folder) * each)
         machine = Machine.for_settings(settings)
         write_text(folder / CONFIG, settings.yaml)
         rows = run_rows(settings, machine, overrides, point, folder, filing, progress, keep_going=True)
@@ -125,7 +126,8 @@ def _failed(error: Exception, overrides: tuple[str, ...], point: dict[str, str])
     if not isinstance(error, RawflashError):
         row.status, row.sentence, row.exit_code = "RUNTIME_ERROR", internal_error(error), 1
     elif not isinstance(error, UsageError):
-        row.status, row.exit_code = "RUNTIME_ERROR", error.exit_code
+        row.status = "UNSUPPORTED" if isinstance(error, BackendUnavailable) else "RUNTIME_ERROR"
+        row.exit_code = error.exit_code
     return row
 
 
@@ -140,8 +142,8 @@ def _point(overrides: Sequence[str], axes: Sequence[str]) -> dict[str, str]:
 
 
 def _number(folder: Path) -> int:
-    """Number of a point, from 1, from its folder's name."""
-    return int(folder.name) + 1 if folder.name.isdecimal() else 1
+    """Number of a point, from 0: its folder's name, unless hydra.sweep.subdir gives it another."""
+    return int(folder.name) if folder.name.isdecimal() else 0
 
 
 def _row_files(folder: Path) -> list[Path]:
