@@ -117,7 +117,9 @@ __device__ __forceinline__ void write_topk(rf::TopK<K>& top, rf::Entry* lists, f
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-softmax_naive(const T* __restrict__ X, T* __restrict__ Y, const int V)  // [batch, V] both
+softmax_naive(const T* __restrict__ X,  // [batch, V]
+              T* __restrict__ Y,        // [batch, V]
+              const int V)
 {
     __shared__ float l_smem[WARPS];
     X += static_cast<size_t>(blockIdx.x) * V, Y += static_cast<size_t>(blockIdx.x) * V;
@@ -127,7 +129,9 @@ softmax_naive(const T* __restrict__ X, T* __restrict__ Y, const int V)  // [batc
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-softmax_safe(const T* __restrict__ X, T* __restrict__ Y, const int V)  // [batch, V] both
+softmax_safe(const T* __restrict__ X,  // [batch, V]
+             T* __restrict__ Y,        // [batch, V]
+             const int V)
 {
     __shared__ float m_smem[WARPS], l_smem[WARPS];
     X += static_cast<size_t>(blockIdx.x) * V, Y += static_cast<size_t>(blockIdx.x) * V;
@@ -139,7 +143,9 @@ softmax_safe(const T* __restrict__ X, T* __restrict__ Y, const int V)  // [batch
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-softmax_online(const T* __restrict__ X, T* __restrict__ Y, const int V)  // [batch, V] both
+softmax_online(const T* __restrict__ X,  // [batch, V]
+               T* __restrict__ Y,        // [batch, V]
+               const int V)
 {
     __shared__ float m_smem[WARPS], l_smem[WARPS];
     X += static_cast<size_t>(blockIdx.x) * V, Y += static_cast<size_t>(blockIdx.x) * V;
@@ -150,9 +156,9 @@ softmax_online(const T* __restrict__ X, T* __restrict__ Y, const int V)  // [bat
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-topk(const T* __restrict__ Y,       // [batch, V]
-     float* __restrict__ values,    // [batch, K]
-     int* __restrict__ indices,     // [batch, K]
+topk(const T* __restrict__ Y,     // [batch, V]
+     float* __restrict__ values,  // [batch, K]
+     int* __restrict__ indices,   // [batch, K]
      const int V)
 {
     __shared__ rf::Entry lists[WARPS * K];
@@ -166,9 +172,9 @@ topk(const T* __restrict__ Y,       // [batch, V]
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-softmax_topk_safe(const T* __restrict__ X,      // [batch, V]
-                  float* __restrict__ values,   // [batch, K]
-                  int* __restrict__ indices,    // [batch, K]
+softmax_topk_safe(const T* __restrict__ X,     // [batch, V]
+                  float* __restrict__ values,  // [batch, K]
+                  int* __restrict__ indices,   // [batch, K]
                   const int V)
 {
     __shared__ float m_smem[WARPS], l_smem[WARPS];
@@ -190,9 +196,9 @@ softmax_topk_safe(const T* __restrict__ X,      // [batch, V]
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-softmax_topk_online(const T* __restrict__ X,      // [batch, V]
-                    float* __restrict__ values,   // [batch, K]
-                    int* __restrict__ indices,    // [batch, K]
+softmax_topk_online(const T* __restrict__ X,     // [batch, V]
+                    float* __restrict__ values,  // [batch, K]
+                    int* __restrict__ indices,   // [batch, K]
                     const int V)
 {
     __shared__ float m_smem[WARPS], l_smem[WARPS];

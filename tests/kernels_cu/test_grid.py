@@ -87,3 +87,10 @@ def test_smem_of_the_plan_is_what_the_gpu_is_asked_for(name: str) -> None:
     result = run(name, problem, tiling)
     assert result.metrics["res/smem_bytes"] == LADDER[name].smem_bytes(problem, tiling) <= A100.smem_block_bytes
     assert result.metrics["res/spill_bytes"] == 0
+
+
+def test_rows_of_scores_that_do_not_fit_are_read_three_times() -> None:
+    problem = Problem(B=1, H=1, N=3, Nkv=12_290, d=8, dtype="fp32", causal="bottom_right")
+    result = run("naive", problem, Tiling(16, 16))
+    moved = {t.name: (t.counted_read, t.counted_write) for t in result.tensors}
+    assert moved["S"] == (3 * 4 * 3 * 12_290, 4 * 3 * 12_290) and not mismatches(result)
