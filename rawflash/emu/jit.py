@@ -58,7 +58,9 @@ def _target_machine(opt_level: int) -> llvm.TargetMachine:
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
     target = llvm.Target.from_default_triple()
-    return target.create_target_machine(cpu=llvm.get_host_cpu_name(), features=_features(), opt=opt_level, reloc="static", codemodel="large", jit=True)
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=_features(), opt=opt_level, reloc="static", codemodel="large", jit=True
+    )
 
 
 @functools.cache

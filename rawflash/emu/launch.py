@@ -1,7 +1,7 @@
 """The whole path of a launch, from arguments to report. Read this file to see how the rooms fit together.
 
-    compile_kernel:  PTX tree -> lower/kernel.py -> LLVM IR -> jit.py -> machine code     (cached, per kernel and parameters)
-    launch:          limits -> arguments -> records -> worker threads run rf_run -> faults or report
+compile_kernel:  PTX tree -> lower/kernel.py -> LLVM IR -> jit.py -> machine code     (cached, per kernel and parameters)
+launch:          limits -> arguments -> records -> worker threads run rf_run -> faults or report
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from rawflash.emu import jit
 from rawflash.emu.cfg.uniformity import CtaShape
 from rawflash.emu.lower.kernel import Lowered, lower_kernel
 from rawflash.emu.lower.layout import Alloc, Launch, Worker
-from rawflash.emu.lower.runtime import SIGNATURES, runtime_module
+from rawflash.emu.lower.runtime import runtime_module
+from rawflash.emu.lower.signatures import SIGNATURES
 from rawflash.emu.machine.arena import Arena, device_memory
 from rawflash.emu.machine.arguments import Bound, bind_arguments, release, write_back
 from rawflash.emu.machine.faults import fault
@@ -230,4 +231,3 @@ class _Run:
         r.output = "".join(self.host.output)
         r.l2 = self.l2
         return r
-

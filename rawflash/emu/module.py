@@ -175,9 +175,20 @@ class RawKernel:
     ``last_report`` keeps as well.
     """
 
-    def __init__(self, code: str, name: str, options: Sequence[str] = (), *, arch: str | int = "80", params: EmuParams | None = None, backend: str = "nvrtc"):
+    def __init__(
+        self,
+        code: str,
+        name: str,
+        options: Sequence[str] = (),
+        *,
+        arch: str | int = "80",
+        params: EmuParams | None = None,
+        backend: str = "nvrtc",
+    ):
         wants_lowering = "<" in name or ("extern" not in code and not is_ptx(code))
-        module = RawModule(code, options=options, name_expressions=[name] if wants_lowering else None, arch=arch, params=params, backend=backend)
+        module = RawModule(
+            code, options=options, name_expressions=[name] if wants_lowering else None, arch=arch, params=params, backend=backend
+        )
         other = module.get_function(name)
         self._set(module, other._function)
 
@@ -224,7 +235,8 @@ class RawKernel:
             per_warp = -(-registers * 32 // 256) * 256
             if per_warp * -(-threads // 32) > limits.registers:
                 raise ResourceLimit(
-                    f"kernel '{self.name}' uses {registers} registers per thread: {threads} threads need more than the {limits.registers} of a block; use fewer threads"
+                    f"kernel '{self.name}' uses {registers} registers per thread: {threads} threads need more than the "
+                    f"{limits.registers} of a block; use fewer threads"
                 )
         report = launch(compiled, self._module.tree, self._module.variables.table, g, cta, tuple(args), shared_mem, self._module.params)
         self.last_report = report
@@ -250,8 +262,8 @@ class RawKernel:
     @property
     def attributes(self) -> dict[str, int | None]:
         names = (
-            "max_threads_per_block", "shared_size_bytes", "const_size_bytes", "local_size_bytes", "num_regs", "ptx_version", "binary_version",
-            "max_dynamic_shared_size_bytes", "cache_mode_ca", "preferred_shared_memory_carveout",
+            "max_threads_per_block", "shared_size_bytes", "const_size_bytes", "local_size_bytes", "num_regs", "ptx_version",
+            "binary_version", "max_dynamic_shared_size_bytes", "cache_mode_ca", "preferred_shared_memory_carveout",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
@@ -291,7 +303,8 @@ class RawKernel:
         limits = limits_of(self._module.arch)
         if not 0 <= value <= limits.shared_optin - self.shared_size_bytes:
             raise ResourceLimit(
-                f"max_dynamic_shared_size_bytes = {value} for kernel '{self.name}': sm_{self._module.arch} offers {limits.shared_optin} bytes per block, "
+                f"max_dynamic_shared_size_bytes = {value} for kernel '{self.name}': sm_{self._module.arch} offers "
+                f"{limits.shared_optin} bytes per block, "
                 f"{self.shared_size_bytes} of them taken by static shared memory"
             )
         self._opted_in = int(value)

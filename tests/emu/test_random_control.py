@@ -7,6 +7,7 @@ all in it; the emulator runs 32 lanes under masks and must not be told apart fro
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ class Writer:
         return f"{self.operand()} {self.rng.choice(OPERATORS)} {self.operand()}"
 
     def condition(self) -> str:
-        return f"(({self.operand()} ^ {self.operand()}) & {self.rng.choice((1, 3, 7, 15))}u) {self.rng.choice(COMPARISONS)} {self.rng.randrange(8)}u"
+        left = f"(({self.operand()} ^ {self.operand()}) & {self.rng.choice((1, 3, 7, 15))}u)"
+        return f"{left} {self.rng.choice(COMPARISONS)} {self.rng.randrange(8)}u"
 
     def block(self, depth: int, in_loop: bool) -> list[tuple[object, ...]]:
         return [self.statement(depth, in_loop) for _ in range(self.rng.randrange(1, 4))]
@@ -114,10 +116,8 @@ def _execute(body: list[tuple[object, ...]], state: dict[str, int]) -> None:
 
 def _alone(program: list[tuple[object, ...]], thread: int) -> int:
     state = {"a": thread, "b": 1, "c": (thread * 7) & MASK, "d": 5, "t": thread}
-    try:
+    with contextlib.suppress(_Return):
         _execute(program, state)
-    except _Return:
-        pass
     return state["a"] ^ state["b"] ^ state["c"] ^ state["d"]
 
 

@@ -119,7 +119,9 @@ def build_blocks(statements: list[Statement], function: str) -> list[Block]:
     for block, names, falls in jumps:
         for name in names:
             if name not in labels:
-                raise PtxSyntaxError(f"branch to an unknown label '{name}' in {function}", line=block.instruction.line if block.instruction else 0)
+                raise PtxSyntaxError(
+                    f"branch to an unknown label '{name}' in {function}", line=block.instruction.line if block.instruction else 0
+                )
             block.successors.append(labels[name])
         if falls:
             block.successors.append(block.index + 1)

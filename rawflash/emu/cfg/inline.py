@@ -144,10 +144,15 @@ def _copy(
     callee = flat.module.functions.get(name)
     if callee is None or callee.body is None:
         raise UnsupportedInstruction(
-            s.spelling, ptx_line=s.line, loc=s.loc, hint=f"the module calls '{name}', which it does not define; link it in or avoid the call"
+            s.spelling,
+            ptx_line=s.line,
+            loc=s.loc,
+            hint=f"the module calls '{name}', which it does not define; link it in or avoid the call",
         )
     if name in stack:
-        raise UnsupportedInstruction(s.spelling, ptx_line=s.line, loc=s.loc, hint=f"'{name}' is recursive; the emulator flattens calls, so write it as a loop")
+        raise UnsupportedInstruction(
+            s.spelling, ptx_line=s.line, loc=s.loc, hint=f"'{name}' is recursive; the emulator flattens calls, so write it as a loop"
+        )
     if len(callee.params) != len(arguments) or len(callee.returns) != len(results):
         raise PtxSyntaxError(f"call of '{name}' with {len(arguments)} arguments, it takes {len(callee.params)}", line=s.line)
     flat.copies += 1
@@ -232,5 +237,3 @@ class _Rename:
             pair = [self.operand(r) if r is not None else None for r in (o.first, o.second)]
             return PredicatePair(*pair)  # type: ignore[arg-type]
         return o
-
-

@@ -23,6 +23,7 @@ from rawflash.emu.ptx.tree import Address, Imm, Instruction, Symbol, Vector
 
 VARYING_SPECIAL = ("%tid", "%laneid", "%lanemask")
 
+
 @dataclass
 class Facts:
     """The result of the analysis; block numbers index the list of blocks."""
@@ -36,9 +37,11 @@ class Facts:
     constants: dict[str, Imm] = field(default_factory=dict)
     lanes: LaneKnowledge = field(default_factory=lambda: LaneKnowledge(False, {}))
 
+
 def _loads_one_value(i: Instruction) -> bool:
     """A load from one address gives one value, unless the memory is private to the lane or may be."""
     return any(space in i.mods for space in ("global", "shared", "const", "param", "shared::cta"))
+
 
 @dataclass(frozen=True)
 class CtaShape:
@@ -80,6 +83,7 @@ def analyse(blocks: list[Block], shape: CtaShape, private_symbols: set[str]) -> 
     facts.partial = set(range(len(blocks))) if not shape.full_warps else _partial(blocks, facts)
     return facts
 
+
 def _varies_with_lane(name: str, lanes: LaneKnowledge) -> bool:
     if lanes.rows and name in ("%tid.y", "%tid.z"):
         return False
@@ -103,6 +107,7 @@ def _is_varying(i: Instruction, varying: set[str], private_symbols: set[str], la
         return True
     return any(isinstance(o, Symbol) and o.name in private_symbols for o in i.operands) and i.opcode == "ld"
 
+
 def _divergence(blocks: list[Block], facts: Facts, varying: set[str]) -> None:
     for b in blocks:
         if b.index in facts.divergent_branches or len(set(b.successors)) < 2:
@@ -116,6 +121,7 @@ def _divergence(blocks: list[Block], facts: Facts, varying: set[str]) -> None:
             facts.divergent_branches.add(b.index)
             facts.divergent |= region(blocks, b.index, facts.reconvergence[b.index])
 
+
 def _partial(blocks: list[Block], facts: Facts) -> set[int]:
     """Divergent blocks, and everything that may run after some lanes have returned."""
     partial = set(facts.divergent)
@@ -124,6 +130,7 @@ def _partial(blocks: list[Block], facts: Facts) -> set[int]:
         if any(blocks[i].kind == "exit" for i in split):
             partial |= region(blocks, index, -1)
     return partial
+
 
 def _block_local(blocks: list[Block]) -> set[str]:
     home: dict[str, int] = {}
@@ -139,6 +146,7 @@ def _block_local(blocks: list[Block]) -> set[str]:
                 shared.add(name)
     return set(home) - shared
 
+
 def _constants(blocks: list[Block]) -> dict[str, Imm]:
     """Registers with one definition, an unguarded ``mov`` of an integer or float literal."""
     found: dict[str, Imm] = {}
@@ -151,5 +159,3 @@ def _constants(blocks: list[Block]) -> dict[str, Imm]:
                 if i.opcode == "mov" and i.guard is None and isinstance(source, Imm) and not isinstance(i.operands[0], Vector):
                     found[name] = source
     return {name: value for name, value in found.items() if count[name] == 1}
-
-__all__ = ["Facts", "analyse", "has_destination"]

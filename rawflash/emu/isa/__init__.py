@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 
 CHAPTERS = (
-    "integer", "floating", "approximate", "half", "compare", "logic", "move", "convert", "convert8", "memory", "atomic", "async_copy", "matrix", "wmma",
-    "warp", "barrier", "control",
+    "integer", "bitfield", "carry", "floating", "approximate", "half", "compare", "logic", "move", "convert", "convert8",
+    "memory", "atomic", "async_copy", "matrix", "wmma", "warp", "barrier", "control",
 )  # fmt: skip
 
 _loaded = False

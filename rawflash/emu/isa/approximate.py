@@ -89,7 +89,9 @@ def sine(b: WarpBuilder, x: Value, quarter: int) -> Value:
     negative = b.cmp("icmp ne", b.bin("and", k, b.i32(2)), b.i32(0))
     value = b.select(negative, b.un("fneg", value), value)
     # beyond 2^20 or so the reduction has no correct digits left, but the result stays a sine
-    value = b.intrinsic("minnum", *b.same_shape(b.intrinsic("maxnum", *b.same_shape(value, fconst(b, "double", -1.0))), fconst(b, "double", 1.0)))
+    value = b.intrinsic(
+        "minnum", *b.same_shape(b.intrinsic("maxnum", *b.same_shape(value, fconst(b, "double", -1.0))), fconst(b, "double", 1.0))
+    )
     result = b.cast("fptrunc", value, "float")
     if quarter == 0:  # sin(-0) = -0
         result = b.select(b.cmp("fcmp oeq", x, fconst(b, "float", 0.0)), x, result)

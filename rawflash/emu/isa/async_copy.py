@@ -170,7 +170,9 @@ def _arrive(b: WarpBuilder, pointer: Value, count: Value, drop: bool) -> Value:
 
 
 @op(
-    f"mbarrier.{{o:arrive|arrive_drop}}{ORDER}{SHARED}.b64", f"mbarrier.{{o:arrive|arrive_drop}}.noComplete{ORDER}{SHARED}.b64", varying=True
+    f"mbarrier.{{o:arrive|arrive_drop}}{ORDER}{SHARED}.b64",
+    f"mbarrier.{{o:arrive|arrive_drop}}.noComplete{ORDER}{SHARED}.b64",
+    varying=True,
 )
 def arrive(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     operands = list(i.operands)
@@ -211,4 +213,3 @@ def copy_arrive(b: WarpBuilder, i: Instruction, m: Mods) -> None:
         _per_lane(b, i.operands[0], lambda pointer, lane: _arrive(b, pointer, b.i64(1), False))
     else:
         _per_lane(b, i.operands[0], lambda pointer, lane: b.load("i64", pointer), write=False)
-

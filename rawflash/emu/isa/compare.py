@@ -90,7 +90,10 @@ RESULTS = "u16|s16|u32|s32|f16|bf16|f32"
 ONES = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}  # true as a float is 1.0, as an integer all ones
 
 
-@op(f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:{RESULTS}}}.{{t:{TYPES}}}", f"set.{{cmp:{COMPARISONS}}}.{{bool:and|or|xor}}[.ftz].{{d:{RESULTS}}}.{{t:{TYPES}}}")
+@op(
+    f"set.{{cmp:{COMPARISONS}}}[.ftz].{{d:{RESULTS}}}.{{t:{TYPES}}}",
+    f"set.{{cmp:{COMPARISONS}}}.{{bool:and|or|xor}}[.ftz].{{d:{RESULTS}}}.{{t:{TYPES}}}",
+)
 def set_(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     found = _compare(b, i, m)
     if m.get("bool"):

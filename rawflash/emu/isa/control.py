@@ -32,5 +32,3 @@ def heap(b: WarpBuilder, i: Instruction, m: Mods) -> None:
 def bad_call(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     """A call through a pointer that matches no function."""
     b.fail_if(b.cmp("icmp ne", b.lane_mask(), b.i32(0)), "call")
-
-

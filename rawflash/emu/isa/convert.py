@@ -5,7 +5,19 @@ The 8-bit floats are in convert8.py.
 
 from __future__ import annotations
 
-from rawflash.emu.isa.fpcommon import canonical_nan, directed, fabs, fconst, float_to_odd, flush, flush_always, int_of, is_nan, narrow, saturate
+from rawflash.emu.isa.fpcommon import (
+    canonical_nan,
+    directed,
+    fabs,
+    fconst,
+    float_to_odd,
+    flush,
+    flush_always,
+    int_of,
+    is_nan,
+    narrow,
+    saturate,
+)
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import INT_BITS, Value
@@ -96,9 +108,7 @@ def float_to_float(b: WarpBuilder, i: Instruction, m: Mods) -> None:
         return
     if d == "f32":
         r = v if v.ty == "float" else narrow(b, v, fconst(b, "double", 0.0), "float", mode)
-        if s in ("f32", "f64") and m["sat"]:
-            r = saturate(b, r)
-        elif m["sat"]:
+        if (s in ("f32", "f64") and m["sat"]) or m["sat"]:
             r = saturate(b, r)
         if s == "f64" and not m["sat"]:
             r = b.select(is_nan(b, v), canonical_nan(b, "float"), r)

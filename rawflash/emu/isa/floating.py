@@ -7,7 +7,21 @@ underflow, where that error itself is rounded.
 
 from __future__ import annotations
 
-from rawflash.emu.isa.fpcommon import canonical_nan, directed, fabs, fconst, flush, flush_always, has_rounding_control, int_of, is_nan, narrow, rounded_f64, saturate, two_sum
+from rawflash.emu.isa.fpcommon import (
+    canonical_nan,
+    directed,
+    fabs,
+    fconst,
+    flush,
+    flush_always,
+    has_rounding_control,
+    int_of,
+    is_nan,
+    narrow,
+    rounded_f64,
+    saturate,
+    two_sum,
+)
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import BITS, Value
@@ -107,7 +121,12 @@ def mul(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     _finish(b, i, r, m)
 
 
-@op("fma.{rnd:rn|rz|rm|rp}[.ftz][.sat].f32", "fma.{rnd:rn|rz|rm|rp}.{t:f64}", "mad.{rnd:rn|rz|rm|rp}[.ftz][.sat].f32", "mad.{rnd:rn|rz|rm|rp}.{t:f64}")
+@op(
+    "fma.{rnd:rn|rz|rm|rp}[.ftz][.sat].f32",
+    "fma.{rnd:rn|rz|rm|rp}.{t:f64}",
+    "mad.{rnd:rn|rz|rm|rp}[.ftz][.sat].f32",
+    "mad.{rnd:rn|rz|rm|rp}.{t:f64}",
+)
 def fma(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     x, y, z = _sources(b, i, m, 3)
     _finish(b, i, fused(b, x, y, z, m["rnd"]), m)

@@ -130,7 +130,13 @@ def float_to_odd(b: WarpBuilder, value: Value) -> Value:
 
 
 ROUNDING_CONTROL = {"rn": 0x0000, "rm": 0x2000, "rp": 0x4000, "rz": 0x6000}
-_PACKED = {"fadd": "vaddpd $2, $1, $0", "fmul": "vmulpd $2, $1, $0", "fdiv": "vdivpd $2, $1, $0", "sqrt": "vsqrtpd $1, $0", "fma": "vfmadd213pd $3, $2, $0"}
+_PACKED = {
+    "fadd": "vaddpd $2, $1, $0",
+    "fmul": "vmulpd $2, $1, $0",
+    "fdiv": "vdivpd $2, $1, $0",
+    "sqrt": "vsqrtpd $1, $0",
+    "fma": "vfmadd213pd $3, $2, $0",
+}
 
 
 def has_rounding_control() -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rawflash.emu.isa.approximate import exp2, hyperbolic_tangent
 from rawflash.emu.isa.convert import narrow16, widen
 from rawflash.emu.isa.floating import pick_min_max
-from rawflash.emu.isa.fpcommon import fabs, fconst, flush_always, float_to_odd, odd, saturate, two_sum
+from rawflash.emu.isa.fpcommon import fabs, fconst, float_to_odd, flush_always, odd, saturate, two_sum
 from rawflash.emu.isa.integer import join16, split16
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower.builder import WarpBuilder

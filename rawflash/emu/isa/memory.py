@@ -57,7 +57,7 @@ def ld(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     else:
         values = access.load(b, space, address, bits, n, volatile=m["order"] in ("volatile", "relaxed", "acquire", "mmio"))
     target = i.operands[0]
-    signed = is_signed(m["t"])
+    signed = is_signed(str(m["t"]))
     if per == 2:
         values = [_join(b, values[k], values[k + 1]) for k in range(0, len(values), 2)]
     targets = target.items if isinstance(target, Vector) else (target,)

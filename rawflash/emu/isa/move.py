@@ -62,5 +62,3 @@ def isspacep(b: WarpBuilder, i: Instruction, m: Mods) -> None:
         b.write(i.operands[0], Value("false", "i1"))
         return
     b.write(i.operands[0], b.cmp("icmp eq", window, b.i64(number)))
-
-

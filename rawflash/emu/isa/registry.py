@@ -20,7 +20,9 @@ from rawflash.emu.ptx.tree import Instruction
 Mods = dict[str, Any]
 Handler = Callable[[Any, Instruction, Mods], None]
 
-_PART = re.compile(r"\[\.\{(?P<oname>\w+):(?P<ochoices>[^}]*)\}\]|\[\.(?P<flag>[\w:]+)\]|\.?\{(?P<name>\w+):(?P<choices>[^}]*)\}|(?P<text>\.?[\w:]+)")
+_PART = re.compile(
+    r"\[\.\{(?P<oname>\w+):(?P<ochoices>[^}]*)\}\]|\[\.(?P<flag>[\w:]+)\]|\.?\{(?P<name>\w+):(?P<choices>[^}]*)\}|(?P<text>\.?[\w:]+)"
+)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from rawflash.emu.isa.convert import to_half
 from rawflash.emu.isa.integer import split16
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import BITS, LANES, IRWriter, Value
-from rawflash.emu.lower.runtime import function_text
+from rawflash.emu.lower.slowpath import function_text
 
 ELEMENT_BITS = {
     "f64": 64, "f32": 32, "s32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1,

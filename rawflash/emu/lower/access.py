@@ -14,7 +14,8 @@ from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.lower.l2 import READ, READ_WRITE, WRITE
 from rawflash.emu.lower.layout import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
-from rawflash.emu.lower.runtime import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED, SIGNATURES
+from rawflash.emu.lower.signatures import SIGNATURES
+from rawflash.emu.lower.slowpath import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED
 
 SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST}
 
@@ -225,7 +226,6 @@ def store(b: WarpBuilder, space: str, address: Value, values: list[Value], bits:
     n = len(values)
     size = bits // 8 * n
     t = touch(b, space, address, size, write=True)
-    ty = f"i{bits}"
     tracked = b.params.initcheck
     keyword = "store volatile" if volatile else "store"
     if t.uniform:

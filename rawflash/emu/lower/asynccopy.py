@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import Memo, Warp, Worker
+from rawflash.emu.lower.slowpath import function_text
 
 CAPACITY = 512  # copies in flight per warp; when full, the oldest completes early, as hardware may
 DEST, MASK, SIZE, GROUP, REL, DATA = 0, 8, 12, 16, 64, 320
@@ -92,8 +93,6 @@ def wait(b: IRWriter) -> None:
 
 def async_functions(declarations: set[str]) -> list[str]:
     """The IR text of both functions."""
-    from rawflash.emu.lower.runtime import function_text
-
     return [
         function_text("rf_async_push", "void", "ptr %w, ptr %warp, ptr %memo, ptr %dest", push, declarations, "noinline nounwind"),
         function_text("rf_async_wait", "void", "ptr %w, ptr %warp, i32 %group", wait, declarations, "noinline nounwind"),

@@ -15,8 +15,8 @@ from rawflash.emu.cfg.inline import inline_calls
 from rawflash.emu.cfg.liveness import live_in
 from rawflash.emu.cfg.uniformity import CtaShape, Facts, analyse
 from rawflash.emu.cfg.yields import insert_yields
-from rawflash.emu.isa import load_all
 from rawflash.emu.errors import PtxSyntaxError
+from rawflash.emu.isa import load_all
 from rawflash.emu.isa.registry import Form, Mods, lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
 from rawflash.emu.lower.builder import AccessSite, WarpBuilder
@@ -28,7 +28,9 @@ from rawflash.emu.params import EmuParams
 from rawflash.emu.ptx.tree import Function, Instruction, Module
 
 # A guarded instruction of these opcodes is skipped by a branch when no lane wants it; others compute and select.
-EFFECTS = frozenset("ld ldu st atom red cp shfl vote match redux mma wmma ldmatrix stmatrix movmatrix mbarrier bar barrier rf activemask elect".split())
+EFFECTS = frozenset(
+    "ld ldu st atom red cp shfl vote match redux mma wmma ldmatrix stmatrix movmatrix mbarrier bar barrier rf activemask elect".split()
+)
 
 
 BARRIER_WEIGHT = 1024  # a wait at a barrier takes about as long as this many back edges
@@ -103,7 +105,12 @@ class _KernelLowering:
     def _prologue(self) -> None:
         b = self.b
         b.label("begin")
-        pointers = {"%memos": ("%w", Worker.MEMOS), "%smem": ("%w", Worker.SMEM), "%blocks": ("%w", Worker.BLOCKS), "%local": ("%warp", Warp.LOCAL)}
+        pointers = {
+            "%memos": ("%w", Worker.MEMOS),
+            "%smem": ("%w", Worker.SMEM),
+            "%blocks": ("%w", Worker.BLOCKS),
+            "%local": ("%warp", Warp.LOCAL),
+        }
         for name, (base, offset) in pointers.items():
             b.raw(f"{name}.at = getelementptr i8, ptr {base}, i64 {offset}")
             b.raw(f"{name} = load ptr, ptr {name}.at")
@@ -291,7 +298,7 @@ class _KernelLowering:
         """Run the first side now; the others and the meeting point go on the stack."""
         b = self.b
         point = self.facts.reconvergence[index]
-        sides = sorted(sides, key=lambda side: (self.blocks[side[1]].kind != "exit"))  # lanes that return go first
+        sides = sorted(sides, key=lambda side: self.blocks[side[1]].kind != "exit")  # lanes that return go first
         rpc = b.load("i32", b.rpc_slot)
         if point != EXIT:
             with b.when(b.cmp("icmp ne", rpc, b.i32(point))):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import L2, Alloc, L2Row, Launch, Memo, Warp, Worker
-from rawflash.emu.lower.runtime import LOCAL, function_text
 from rawflash.emu.lower.sectors import call_request, sector_buffers
+from rawflash.emu.lower.slowpath import LOCAL, function_text
 
 READ, WRITE, READ_WRITE = 0, 1, 2  # what a request does
 LOCAL_LINES = 1 << 40  # local memory lies beyond all global addresses

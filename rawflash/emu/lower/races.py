@@ -2,7 +2,8 @@
 
 Shared memory, one record of two 64-bit words (write, read) per byte, cleared for every CTA:
 
-    bits 0-13 access site | 14-18 lane | 19-23 warp | 24-39 warp-level synchronisations | 40-61 barrier interval | 62 lanes differ | 63 warps differ
+    bits 0-13 access site | 14-18 lane | 19-23 warp | 24-39 warp-level synchronisations | 40-61 barrier interval
+    62 lanes differ | 63 warps differ
 
 Two accesses by different threads, one a write, are ordered by a barrier of the CTA (another interval) or, inside a warp, by a
 __syncwarp between them; being in lock step orders nothing. Lanes that store to one byte in the same instruction are left alone.
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import Memo, Warp, Worker
+from rawflash.emu.lower.slowpath import fail, function_text
 
 SITE_BITS, LANE_SHIFT, WARP_SHIFT, SYNC_SHIFT, EPOCH_SHIFT = 14, 14, 19, 24, 40
 MANY_LANES, MANY_WARPS = 1 << 62, 1 << 63
@@ -35,8 +37,6 @@ def _equal(b: IRWriter, x: Value, y: Value, shift: int, bits: int) -> Value:
 
 
 def _report(b: IRWriter, other: Value, kind: int, site: Value, lane: Value, address: Value) -> None:
-    from rawflash.emu.lower.runtime import fail
-
     b.store(other, b.gep("%w", Worker.ERR_AUX))
     b.store(b.i64(kind), b.gep("%w", Worker.ERR_AUX2))
     fail(b, "race", site, lane, address)
@@ -98,8 +98,6 @@ def race_shared(b: IRWriter) -> None:
 
 
 def _report_kind(b: IRWriter, other: Value, site: Value, lane: Value, address: Value) -> None:
-    from rawflash.emu.lower.runtime import fail
-
     b.store(other, b.gep("%w", Worker.ERR_AUX))
     fail(b, "race", site, lane, address)
     b.label(b.new_label("dead"))
@@ -129,7 +127,9 @@ def _merge_readers(b: IRWriter, read: Value, mine: Value) -> Value:
     old = b.bin("and", read, b.i64(MANY_LANES | MANY_WARPS))
     flags = b.bin("or", b.select(same_warp, b.i64(0), b.i64(MANY_WARPS)), b.select(same_lane, b.i64(0), b.i64(MANY_LANES)))
     # after a __syncwarp the warp's earlier lanes no longer matter to the warp itself, but other warps still count
-    kept = b.select(b.bin("and", same_warp, b.bin("xor", same_sync, Value("true", "i1"))), b.bin("and", old, b.i64(MANY_WARPS)), b.bin("or", old, flags))
+    kept = b.select(
+        b.bin("and", same_warp, b.bin("xor", same_sync, Value("true", "i1"))), b.bin("and", old, b.i64(MANY_WARPS)), b.bin("or", old, flags)
+    )
     return b.bin("or", mine, b.select(current, kept, b.i64(0)))
 
 
@@ -179,8 +179,6 @@ PARAMS = "ptr %w, ptr %warp, ptr %memo, i64 %base"
 
 def race_functions(declarations: set[str]) -> list[str]:
     """The IR text of both detectors."""
-    from rawflash.emu.lower.runtime import function_text
-
     return [
         function_text("rf_race_shared", "i32", PARAMS, race_shared, declarations, "noinline nounwind"),
         function_text("rf_race_global", "i32", PARAMS, race_global, declarations, "noinline nounwind"),

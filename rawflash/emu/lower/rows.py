@@ -11,7 +11,7 @@ from rawflash.emu.lower import access
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import LANES, IRWriter, Value
 from rawflash.emu.lower.layout import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Memo
-from rawflash.emu.lower.runtime import function_text
+from rawflash.emu.lower.slowpath import function_text
 
 ROW_BYTES = 16
 ATTRIBUTES = 'noinline nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import BARRIER, DONE, ERROR_KIND, FAILED, YIELD, Launch, Warp, Worker
+from rawflash.emu.lower.slowpath import function_text
 
 BARRIERS = 16
 BAR_RECORD = 16
@@ -263,8 +264,6 @@ def _run(b: IRWriter) -> None:
 
 def scheduler_functions(declarations: set[str]) -> list[str]:
     """The IR text of rf_run and of its two steps."""
-    from rawflash.emu.lower.runtime import function_text
-
     return [
         function_text("rf_begin", "i32", "ptr %w, i64 %position", _begin, declarations, "noinline nounwind"),
         function_text("rf_round", "i32", "ptr %w, ptr %kernel", _round, declarations, "noinline nounwind"),

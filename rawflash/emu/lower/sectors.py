@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import Launch, Memo, Worker
-from rawflash.emu.lower.runtime import LOCAL, function_text
+from rawflash.emu.lower.slowpath import LOCAL, function_text
 
 MOST = 256  # 32 lanes of 8 words in local memory
 

@@ -76,7 +76,9 @@ def layout_symbols(module: Module, kernel: Function) -> Symbols:
             s.private.add(variable.name)
             s.local_bytes = offset + size_of(variable)
         elif variable.space in ("global", "const") and variable.name in kernel.variables:
-            raise PtxSyntaxError(f"variable '{variable.name}' of space {variable.space} inside a function is not supported", line=variable.line)
+            raise PtxSyntaxError(
+                f"variable '{variable.name}' of space {variable.space} inside a function is not supported", line=variable.line
+            )
     for variable in dynamic:
         s.places[variable.name] = ("dynamic", round_up(s.static_shared, max(16, alignment_of(variable))))
     for parameter in kernel.params:

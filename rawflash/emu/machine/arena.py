@@ -126,7 +126,12 @@ class _Owner:
     """The base object of arrays in the arena."""
 
     def __init__(self, arena: Arena, allocation: Allocation):
-        self.__array_interface__ = {"data": (allocation.lo, False), "shape": (allocation.hi - allocation.lo,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {
+            "data": (allocation.lo, False),
+            "shape": (allocation.hi - allocation.lo,),
+            "typestr": "|u1",
+            "version": 3,
+        }
         weakref.finalize(self, arena.free, allocation.lo)
 
 

@@ -101,10 +101,16 @@ def _describe(p: Variable) -> str:
 
 
 def _check_scalar(where: str, arg: Any, data: bytes, kind: str, p: Variable, size: int) -> None:
-    shown = type(arg).__name__ if not isinstance(arg, int | float) or isinstance(arg, np.generic) else f"Python {type(arg).__name__} (8 bytes)"
+    shown = (
+        type(arg).__name__ if not isinstance(arg, int | float) or isinstance(arg, np.generic) else f"Python {type(arg).__name__} (8 bytes)"
+    )
     if len(data) != size:
-        hint = " wrap it, e.g. numpy.float32(x) or numpy.int32(n)" if isinstance(arg, int | float) and not isinstance(arg, np.generic) else ""
-        raise ArgumentMismatch(f"{where} is a {shown} of {len(data)} bytes, but parameter '{p.name}' is a {_describe(p)};{hint or ' pass a value of that size'}")
+        hint = (
+            " wrap it, e.g. numpy.float32(x) or numpy.int32(n)" if isinstance(arg, int | float) and not isinstance(arg, np.generic) else ""
+        )
+        raise ArgumentMismatch(
+            f"{where} is a {shown} of {len(data)} bytes, but parameter '{p.name}' is a {_describe(p)};{hint or ' pass one of that size'}"
+        )
     if p.dims or kind in ("struct", "pointer"):
         return
     wants_float = p.type in ("f32", "f64", "f16", "bf16")

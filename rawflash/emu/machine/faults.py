@@ -71,7 +71,17 @@ def fault(lowered: Lowered, record: Bytes, g: Geometry, text: list[str], arena: 
 
 
 def _detail(
-    kind: str, aux: int, aux2: int, lowered: Lowered, g: Geometry, note: str, address: int, write: bool, arena: Arena, bound: Bound, space: str | None
+    kind: str,
+    aux: int,
+    aux2: int,
+    lowered: Lowered,
+    g: Geometry,
+    note: str,
+    address: int,
+    write: bool,
+    arena: Arena,
+    bound: Bound,
+    space: str | None,
 ) -> str:
     if kind in ("assert", "host"):
         return note
@@ -82,7 +92,11 @@ def _detail(
     if kind == "divergent_barrier":
         return f"lanes {_lanes(aux)} of the warp are elsewhere"
     if kind == "bad_barrier":
-        return "the barrier number must be 0 to 15" if aux in (-1, (1 << 64) - 1) else f"a thread count of {aux} is not a positive multiple of 32"
+        return (
+            "the barrier number must be 0 to 15"
+            if aux in (-1, (1 << 64) - 1)
+            else f"a thread count of {aux} is not a positive multiple of 32"
+        )
     if kind == "bad_mask":
         return {
             1: "this lane executes the instruction but its bit is not in the mask",

@@ -34,14 +34,15 @@ def check_geometry(kernel: str, grid: tuple[int, int, int], cta: tuple[int, int,
     for name, value, limit in (("grid", grid, limits.grid), ("block", cta, limits.cta)):
         for axis, n, top in zip("xyz", value, limit, strict=True):
             if n < 1:
-                raise ResourceLimit(f"{name}.{axis} = {n} for kernel '{kernel}': every dimension must be at least 1; skip the launch when there is nothing to do")
+                raise ResourceLimit(
+                    f"{name}.{axis} = {n} for kernel '{kernel}': it must be at least 1; skip the launch when there is nothing to do"
+                )
             if n > top:
                 raise ResourceLimit(f"{name}.{axis} = {n} for kernel '{kernel}' exceeds the limit of {top}")
     threads = cta[0] * cta[1] * cta[2]
     if threads > min(limits.threads_per_cta, max_threads):
-        raise ResourceLimit(
-            f"{threads} threads per block ({cta[0]} x {cta[1]} x {cta[2]}) for kernel '{kernel}' exceed the limit of {min(limits.threads_per_cta, max_threads)}"
-        )
+        most = min(limits.threads_per_cta, max_threads)
+        raise ResourceLimit(f"{threads} threads per block ({cta[0]} x {cta[1]} x {cta[2]}) for kernel '{kernel}' exceed {most}")
 
 
 def check_shared(kernel: str, static: int, dynamic: int, opted_in: int, limits: Limits) -> None:
@@ -51,7 +52,8 @@ def check_shared(kernel: str, static: int, dynamic: int, opted_in: int, limits: 
     total = static + dynamic
     if total > limits.shared_optin:
         raise ResourceLimit(
-            f"kernel '{kernel}' needs {total} bytes of shared memory ({static} static + {dynamic} dynamic), the architecture offers {limits.shared_optin} per block"
+            f"kernel '{kernel}' needs {total} bytes of shared memory ({static} static + {dynamic} dynamic), "
+            f"the architecture offers {limits.shared_optin} per block"
         )
     if total > limits.shared_default and dynamic > opted_in:
         raise ResourceLimit(

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rawflash.emu.lower.asynccopy import CAPACITY, ENTRY_BYTES
 from rawflash.emu.lower.access import SPACES, address_key
+from rawflash.emu.lower.asynccopy import CAPACITY, ENTRY_BYTES
 from rawflash.emu.lower.kernel import Lowered
 from rawflash.emu.lower.layout import Alloc, Launch, Memo, Site, Warp, Worker
 
