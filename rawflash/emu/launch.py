@@ -21,11 +21,13 @@ from rawflash.emu.lower.runtime import runtime_module
 from rawflash.emu.lower.signatures import SIGNATURES
 from rawflash.emu.machine.arena import Arena, device_memory
 from rawflash.emu.machine.arguments import Bound, bind_arguments, release, write_back
+from rawflash.emu.machine.crew import Crew
 from rawflash.emu.machine.faults import fault
 from rawflash.emu.machine.hostcalls import HostCalls
 from rawflash.emu.machine.l2 import l2_cache
 from rawflash.emu.machine.records import Dim3, Geometry, WorkerMemory, alloc_table, get, launch_record, put, worker_memory
 from rawflash.emu.machine.residents import run_residents
+from rawflash.emu.machine.stalls import Stalls
 from rawflash.emu.params import EmuParams, L2Params
 from rawflash.emu.ptx.tree import Module
 from rawflash.emu.traffic.collect import collect
@@ -154,19 +156,28 @@ class _Run:
         self.host = HostCalls(stride)
         put(self.record, Launch.HOST_CALL, "Q", ctypes.cast(self.host.callback, ctypes.c_void_p).value or 0)
         self._orders()
-        n_workers = max(1, min(params.l2.resident_ctas if params.l2 is not None else params.worker_count(), self.geometry.n_ctas))
-        self.workers: list[WorkerMemory] = [
-            worker_memory(self.lowered, self.geometry, self.record, stride, params.racecheck, params.count) for _ in range(n_workers)
-        ]
-        if params.racecheck:  # one worker, so that what is reported does not depend on timing
-            self.races = np.zeros(16 * arena.used_bytes, np.uint8)
-            put(self.workers[0].record, Worker.GLOBAL_RACE, "Q", self.races.ctypes.data)
-            put(self.workers[0].record, Worker.GLOBAL_ORIGIN, "Q", arena.base)
+        total = self.geometry.n_ctas
+        self.n_workers = max(1, min(params.l2.resident_ctas if params.l2 is not None else params.worker_count(), total))
+        chunk = 1 if self.lowered.spins else max(1, min(1024, total // (self.n_workers * 8)))
+        run = jit.RUN_TYPE(runtime_library(params).addresses["rf_run"])
+        limit = 1 if params.racecheck else total  # with racecheck one worker, so that what is reported does not depend on timing
+        self.crew = Crew(self.record, total, chunk, lambda w, first, count: run(w, compiled.address, first, count), self._hire, limit)
         self.rows = rows
         self.l2: L2Traffic | None = None
-        self._next = 0
-        self._lock = threading.Lock()
-        self.failures: list[WorkerMemory] = []
+        if params.racecheck:
+            self.races = np.zeros(16 * arena.used_bytes, np.uint8)
+
+    def _hire(self) -> WorkerMemory:
+        w = worker_memory(self.lowered, self.geometry, self.record, self.local_stride, self.params.racecheck, self.params.count)
+        if self.params.racecheck:
+            put(w.record, Worker.GLOBAL_RACE, "Q", self.races.ctypes.data)
+            put(w.record, Worker.GLOBAL_ORIGIN, "Q", self.arena.base)
+        return w
+
+    def _listen(self, stalls: Stalls) -> None:
+        """Let CTAs that only spin be heard."""
+        if self.lowered.spins:
+            put(self.record, Launch.STALLED, "Q", ctypes.cast(stalls.callback, ctypes.c_void_p).value or 0)
 
     def _orders(self) -> None:
         if self.params.order_seed is None:
@@ -181,53 +192,31 @@ class _Run:
         if self.params.l2 is not None:
             self._execute_with_l2(self.params.l2)
             return
-        total = self.geometry.n_ctas
-        chunk = max(1, min(1024, total // (len(self.workers) * 8)))
-        run = jit.RUN_TYPE(runtime_library(self.params).addresses["rf_run"])
-
-        def work(w: WorkerMemory) -> None:
-            while True:
-                with self._lock:
-                    first = self._next
-                    self._next += chunk
-                if first >= total or first > get(self.record, Launch.STOP, "q"):
-                    return
-                if run(w.record.ctypes.data, self.compiled.address, first, min(chunk, total - first)) < 0:
-                    with self._lock:
-                        self.failures.append(w)
-                    return
-
-        if len(self.workers) == 1:
-            work(self.workers[0])
-            return
-        threads = [threading.Thread(target=work, args=(w,), daemon=True) for w in self.workers[1:]]
-        for t in threads:
-            t.start()
-        try:
-            work(self.workers[0])
-        finally:
-            for t in threads:
-                t.join()
+        self._listen(self.crew.stalls)
+        self.crew.execute(self.n_workers)
 
     def _execute_with_l2(self, l2: L2Params) -> None:
         """One thread, so that the order of accesses is the same every time."""
+        workers = self.crew.workers = [self._hire() for _ in range(self.n_workers)]
+        stalls = Stalls(self.record, lambda: False, threaded=False)
+        self._listen(stalls)
         with l2_cache(l2, self.arena.base) as cache:
             cache.start(self.rows, self.geometry.n_slots)
-            cache.place_local(self.workers, self.geometry, self.local_stride)
+            cache.place_local(workers, self.geometry, self.local_stride)
             put(self.record, Launch.L2, "Q", cache.record.ctypes.data)
             addresses = runtime_library(self.params).addresses
-            self.failures = run_residents(self.workers, addresses, self.compiled.address, self.geometry.n_ctas)
+            self.crew.failures = run_residents(workers, addresses, self.compiled.address, self.geometry.n_ctas, stalls)
             if not l2.keep:
                 cache.flush()
             self.l2 = cache.traffic(self.slots)
 
     def raise_fault(self, module: Module) -> None:
-        if self.failures:
-            first = min(self.failures, key=lambda w: get(w.record, Worker.POSITION, "q"))
+        if self.crew.failures:
+            first = min(self.crew.failures, key=lambda w: get(w.record, Worker.POSITION, "q"))
             raise fault(self.lowered, first.record, self.geometry, module.text.splitlines(), self.arena, self.bound, self.host.note)
 
     def report(self) -> LaunchReport:
-        r = collect(self.lowered, self.workers, self.slots, self.geometry.n_warps)
+        r = collect(self.lowered, self.crew.workers, self.slots, self.geometry.n_warps)
         r.output = "".join(self.host.output)
         r.l2 = self.l2
         return r

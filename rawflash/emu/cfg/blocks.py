@@ -13,7 +13,9 @@ class Block:
     """A basic block: straight instructions, then one way out.
 
     ``kind``: jump (one successor), branch (taken, fall-through; ``guard``), barrier (``instruction`` suspends the warp, then
-    one successor), brx (``instruction`` selects a successor), exit, trap.
+    one successor), yield (the warp may be suspended here, then one successor; see spins.py), brx (``instruction`` selects a
+    successor), exit, trap. Of a yield block ``poll`` is the instruction that its loop watches memory with, and ``stores`` says
+    whether the loop stores as well.
     """
 
     index: int
@@ -23,6 +25,8 @@ class Block:
     guard: str | None = None
     negated: bool = False
     instruction: Instruction | None = None
+    poll: Instruction | None = None
+    stores: bool = False
 
     @property
     def trivial_exit(self) -> bool:

@@ -9,7 +9,7 @@ from importlib import import_module
 
 CHAPTERS = (
     "integer", "bitfield", "carry", "floating", "approximate", "half", "compare", "logic", "move", "convert", "convert8",
-    "memory", "atomic", "async_copy", "matrix", "wmma", "warp", "barrier", "control",
+    "memory", "atomic", "async_copy", "mbarrier", "matrix", "wmma", "warp", "barrier", "control",
 )  # fmt: skip
 
 _loaded = False

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from rawflash.emu.isa.registry import Mods, op
-from rawflash.emu.lower.barriers import arrive
+from rawflash.emu.lower.barriers import arrive, order
 from rawflash.emu.lower.builder import WarpBuilder
-from rawflash.emu.lower.layout import Worker
 from rawflash.emu.ptx.tree import Instruction
 
 
@@ -31,6 +30,5 @@ def waits(b: WarpBuilder, i: Instruction, m: Mods) -> None:
 def fence(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     """Warps of a CTA run one at a time, so only CTAs on other worker threads could see a reordering: a full fence settles it."""
     b.raw("fence seq_cst")
-    if b.params.racecheck and m.get("scope") in ("gl", "gpu", "sys"):
-        generation = b.gep("%w", Worker.GENERATION)
-        b.store(b.bin("add", b.load("i32", generation), b.i32(1)), generation)
+    if "proxy" not in i.mods:
+        order(b, m["scope"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower import access
+from rawflash.emu.lower.barriers import order
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import BITS, Value
 from rawflash.emu.lower.types import BYTES, is_signed
@@ -44,7 +45,7 @@ def _pieces(m: Mods) -> tuple[int, int, int]:
     f"ldu[.{{space:global}}]{VECTOR}.{{t:{TYPES}}}",
 )
 def ld(b: WarpBuilder, i: Instruction, m: Mods) -> None:
-    m = {"space": "global", "order": None} | m
+    m = {"space": "global", "order": None, "scope": None, **m}
     bits, n, per = _pieces(m)
     space = _space(b, m, i.operands[1])
     address = b.address(i.operands[1])
@@ -55,7 +56,10 @@ def ld(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     elif space == "call_param":
         values = access.load(b, "local", address, bits, n)
     else:
-        values = access.load(b, space, address, bits, n, volatile=m["order"] in ("volatile", "relaxed", "acquire", "mmio"))
+        strong = m["order"] in ("relaxed", "acquire", "mmio")
+        values = access.load(b, space, address, bits, n, volatile=strong or m["order"] == "volatile", ordered=strong)
+        if m["order"] == "acquire":
+            order(b, m["scope"])
     target = i.operands[0]
     signed = is_signed(str(m["t"]))
     if per == 2:
@@ -88,7 +92,10 @@ def st(b: WarpBuilder, i: Instruction, m: Mods) -> None:
         values += [v] if per == 1 else [b.resize(v, "i64"), b.resize(b.bin("lshr", v, b.const("i128", 64)), "i64")]
     if space in ("param", "call_param"):
         space = "local"
-    access.store(b, space, address, values, bits, volatile=m["order"] in ("volatile", "relaxed", "release", "mmio"))
+    strong = m["order"] in ("relaxed", "release", "mmio")
+    if m["order"] == "release":
+        order(b, m["scope"])
+    access.store(b, space, address, values, bits, volatile=strong or m["order"] == "volatile", ordered=strong)
 
 
 def _bits(b: WarpBuilder, v: Value, bits: int) -> Value:

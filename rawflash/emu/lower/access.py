@@ -58,11 +58,11 @@ def address_key(space: str, size: int, count: bool) -> int:
     return GLOBAL_KEY if space in ("global", "const") else max(size - 1, 3)
 
 
-def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, ordered: bool = False) -> Touched:
+def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, ordered: bool = False, update: bool = False) -> Touched:
     """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector.
 
-    ``ordered``: the access orders itself (an atomic), so the race detector ignores it; if it writes, it reads as well. The simulated
-    L2 sees all of global and local memory; constant banks have caches of their own.
+    ``ordered``: the access orders itself (relaxed, acquire, release), so the race detector ignores it. ``update``: an atomic, which
+    is ordered and reads what it writes. The simulated L2 sees all of global and local memory; constant banks have caches of their own.
     """
     if space == "local":
         address = _local_address(b, address, size, write)
@@ -105,10 +105,10 @@ def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, or
     if b.params.count:
         b.increment(b.gep(memo, Memo.HITS), 1)
     pointer = _pointer(b, space, base64)
-    if b.params.racecheck and space in ("shared", "global") and not ordered:
+    if b.params.racecheck and space in ("shared", "global") and not (ordered or update):
         _race(b, space, memo, base64)
     if b.params.l2 is not None and space in ("global", "local"):
-        kind = (READ_WRITE if ordered else WRITE) if write else READ
+        kind = (READ_WRITE if update else WRITE) if write else READ
         call(b, "rf_l2", Value("%w", "ptr"), Value("%warp", "ptr"), memo, base64, b.i32(kind))
     return Touched(pointer, base64, memo, site, mask, uniform)
 
@@ -173,12 +173,12 @@ def mark_initialised(b: WarpBuilder, space: str, t: Touched, size: int) -> None:
     call(b, "rf_mark", _shadow(b, space, t), t.memo, b.i32(size))
 
 
-def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile: bool = False) -> list[Value]:
+def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile: bool = False, ordered: bool = False) -> list[Value]:
     """``n`` elements of ``bits`` bits per lane; scalars if the address is uniform and the memory is not private."""
     if space == "generic":
-        return _generic_load(b, address, bits, n)
+        return _generic_load(b, address, bits, n, volatile, ordered)
     size = bits // 8 * n
-    t = touch(b, space, address, size, write=False)
+    t = touch(b, space, address, size, write=False, ordered=ordered)
     checked = b.params.initcheck and space != "const"
     ty = f"i{bits}"
     keyword = "load volatile" if volatile else "load"
@@ -218,14 +218,16 @@ def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile
     return merged
 
 
-def store(b: WarpBuilder, space: str, address: Value, values: list[Value], bits: int, volatile: bool = False) -> None:
+def store(
+    b: WarpBuilder, space: str, address: Value, values: list[Value], bits: int, volatile: bool = False, ordered: bool = False
+) -> None:
     """Store one element of ``bits`` bits per value and lane."""
     if space == "generic":
-        _generic(b, address, lambda name, inner: store(b, name, inner, values, bits, volatile))
+        _generic(b, address, lambda name, inner: store(b, name, inner, values, bits, volatile, ordered))
         return
     n = len(values)
     size = bits // 8 * n
-    t = touch(b, space, address, size, write=True)
+    t = touch(b, space, address, size, write=True, ordered=ordered)
     tracked = b.params.initcheck
     keyword = "store volatile" if volatile else "store"
     if t.uniform:
@@ -289,7 +291,7 @@ def _generic(b: WarpBuilder, address: Value, body: Callable[[str, Value], object
     b.set_guard(outer_guard)
 
 
-def _generic_load(b: WarpBuilder, address: Value, bits: int, n: int) -> list[Value]:
+def _generic_load(b: WarpBuilder, address: Value, bits: int, n: int, volatile: bool, ordered: bool) -> list[Value]:
     ty = f"i{bits}"
     slots = [b.alloca(f"<32 x {ty}>") for _ in range(n)]
     for s in slots:
@@ -297,7 +299,7 @@ def _generic_load(b: WarpBuilder, address: Value, bits: int, n: int) -> list[Val
 
     def body(space: str, inner: Value) -> None:
         lanes = b.lanes_of(b.lane_mask())
-        for s, v in zip(slots, load(b, space, inner, bits, n), strict=True):
+        for s, v in zip(slots, load(b, space, inner, bits, n, volatile, ordered), strict=True):
             b.store(b.select(lanes, b.splat(v), b.load(ty, s, LANES)), s)
 
     _generic(b, address, body)

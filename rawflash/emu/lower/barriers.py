@@ -1,11 +1,11 @@
-"""bar.sync / bar.red / barrier.*: what a warp does when it arrives, and what it reads when it is let through."""
+"""bar.sync / bar.red / barrier.*: what a warp does when it arrives, and what it reads when it is let through. Fences."""
 
 from __future__ import annotations
 
+from rawflash.emu.lower.barrier_release import BAR_RECORD
 from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.irtext import Value
 from rawflash.emu.lower.layout import Warp, Worker
-from rawflash.emu.lower.scheduler import BAR_RECORD
 from rawflash.emu.ptx.tree import Imm, Instruction, Operand
 
 
@@ -67,3 +67,12 @@ def fetch_result(b: WarpBuilder, i: Instruction) -> None:
         b.write(destination, b.cmp("icmp eq", b.load("i32", b.gep(result, 4)), b.i32(0)))
     else:
         b.write(destination, b.cmp("icmp ne", b.load("i32", b.gep(result, 8)), b.i32(0)))
+
+
+def order(b: WarpBuilder, scope: str | None) -> None:
+    """A fence, acquire or release: for the race detector nothing before it races with anything after it, in the CTA or device-wide."""
+    if not b.params.racecheck:
+        return
+    for field in (Worker.EPOCH,) if scope == "cta" else (Worker.EPOCH, Worker.GENERATION):
+        at = b.gep("%w", field)
+        b.store(b.bin("add", b.load("i32", at), b.i32(1)), at)

@@ -6,7 +6,6 @@ that do not take part, so a handler never thinks about divergence; a handler wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rawflash.emu.cfg.uniformity import Facts
@@ -38,7 +37,7 @@ class KernelCode:
 
     sites: list[AccessSite] = field(default_factory=list)
     uses_host: bool = False
-    uses_async: bool = False
+    copies: bool = False  # cp.async
 
 
 class WarpBuilder(IRWriter):
@@ -55,6 +54,7 @@ class WarpBuilder(IRWriter):
         self.explicit_ftz = explicit_ftz
         self.code = KernelCode()
         self.instruction: Instruction = Instruction("nop", (), ())
+        self.wanted: set[str] = set()  # registers that some instruction reads
         self.divergent = False
         self.partial = False
         self._slots: dict[str, Value] = {}
@@ -109,14 +109,6 @@ class WarpBuilder(IRWriter):
     def first_lane(self, mask: Value) -> Value:
         """i32 index of the lowest set bit."""
         return self.intrinsic("cttz", mask, plain=(Value("false", "i1"),))
-
-    def only_where(self, condition: Value, body: Callable[[], None]) -> None:
-        """Run ``body`` for the lanes of the instruction where the i1 holds, if there are any."""
-        outer = self._guard
-        self._guard = self.splat(condition if outer is None else self.bin("and", *self.same_shape(condition, outer)))
-        with self.when(self.cmp("icmp ne", self.lane_mask(), self.i32(0))):
-            body()
-        self._guard = outer
 
     def unsupported(self, hint: str) -> UnsupportedInstruction:
         i = self.instruction

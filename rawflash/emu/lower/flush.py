@@ -23,13 +23,16 @@ def needs_explicit_flush(blocks: list[Block]) -> tuple[bool, bool]:
     fp32 = [i for b in blocks for i in b.instructions if _is_fp32(i)]
     wide = any("f64" in i.mods for b in blocks for i in b.instructions if i.opcode not in ("ld", "st", "mov"))
     bf16 = any(i.opcode in _FP32_ARITHMETIC - {"cvt"} and ("bf16" in i.mods or "bf16x2" in i.mods) for b in blocks for i in b.instructions)
+    # atomics that keep subnormals: fp32 in shared memory, halves anywhere
+    atomics = [i for b in blocks for i in b.instructions if i.opcode in ("atom", "red")]
+    strict = any(("f32" in i.mods and "global" not in i.mods) or "noftz" in i.mods for i in atomics)
     some = any("ftz" in i.mods for i in fp32)
     # an fp32 cvt to or from an integer has no subnormal to flush; one to a half reads fp32 without .ftz by definition
     plain = [i for i in fp32 if "ftz" not in i.mods and not (i.opcode == "cvt" and _cvt_is_indifferent(i))]
     if not some:
         return False, False
     on_x86 = platform.machine().lower() in ("x86_64", "amd64")
-    if on_x86 and not plain and not wide and not bf16:
+    if on_x86 and not plain and not wide and not bf16 and not strict:
         return False, True
     return True, False
 

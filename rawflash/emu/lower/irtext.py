@@ -243,6 +243,22 @@ class IRWriter:
         self.jump(head)
         self.label(done)
 
+    @contextmanager
+    def each_bit(self, mask: Value) -> Iterator[Value]:
+        """Code that runs for every set bit of an i32, in ascending order; yields the bit's number."""
+        left = self.alloca("i32", 4)
+        self.store(mask, left)
+        head, body, done = self.new_label("bits"), self.new_label("bit"), self.new_label("done")
+        self.jump(head)
+        self.label(head)
+        now = self.load("i32", left)
+        self.branch(self.cmp("icmp ne", now, self.i32(0)), body, done)
+        self.label(body)
+        self.store(self.bin("and", now, self.bin("sub", now, self.i32(1))), left)
+        yield self.intrinsic("cttz", now, plain=(Value("true", "i1"),))
+        self.jump(head)
+        self.label(done)
+
     def intrinsic_to(self, name: str, v: Value, ty: str) -> Value:
         """An intrinsic overloaded on result and argument, such as ``llvm.fptosi.sat``."""
         letters = {"half": "f16", "bfloat": "bf16", "float": "f32", "double": "f64"}

@@ -1,4 +1,5 @@
-"""One kernel -> one LLVM function ``i32 kernel(ptr %warp, ptr %w, ptr %l)`` that runs a warp until it returns or meets a barrier.
+"""One kernel -> one LLVM function ``i32 kernel(ptr %warp, ptr %w, ptr %l)`` that runs a warp until it returns, meets a barrier or
+has spun for long enough (lower/suspend.py).
 
 Divergence uses a stack of (mask, block, reconvergence point) in the WARP record. A branch whose lanes disagree pushes the
 union of its lanes for the reconvergence point and the second side, and goes on with the first; entering the reconvergence
@@ -10,19 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rawflash.emu.cfg.blocks import Block, build_blocks
+from rawflash.emu.cfg.defuse import uses
 from rawflash.emu.cfg.dominance import EXIT
 from rawflash.emu.cfg.inline import inline_calls
 from rawflash.emu.cfg.liveness import live_in
+from rawflash.emu.cfg.spins import split_spin_loops
 from rawflash.emu.cfg.uniformity import CtaShape, Facts, analyse
-from rawflash.emu.cfg.yields import insert_yields
 from rawflash.emu.errors import PtxSyntaxError
 from rawflash.emu.isa import load_all
 from rawflash.emu.isa.registry import Form, Mods, lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
 from rawflash.emu.lower.builder import AccessSite, WarpBuilder
 from rawflash.emu.lower.flush import needs_explicit_flush
-from rawflash.emu.lower.irtext import BITS, LANES, Value
+from rawflash.emu.lower.irtext import Value
 from rawflash.emu.lower.layout import BARRIER, DONE, FAILED, YIELD, Launch, Warp, Worker
+from rawflash.emu.lower.suspend import Suspension, end_yield
 from rawflash.emu.lower.symbols import Symbols, layout_symbols
 from rawflash.emu.params import EmuParams
 from rawflash.emu.ptx.tree import Function, Instruction, Module
@@ -32,9 +35,7 @@ EFFECTS = frozenset(
     "ld ldu st atom red cp shfl vote match redux mma wmma ldmatrix stmatrix movmatrix mbarrier bar barrier rf activemask elect".split()
 )
 
-
 BARRIER_WEIGHT = 1024  # a wait at a barrier takes about as long as this many back edges
-YIELD_PERIOD = 16  # passes through a polling loop between two exits
 
 
 @dataclass
@@ -50,7 +51,8 @@ class Lowered:
     warp_bytes: int
     directives: dict[str, tuple[int, ...]]
     uses_host: bool = False
-    uses_async: bool = False
+    copies: bool = False  # executes cp.async
+    spins: bool = False  # has loops that wait for other warps or CTAs
 
 
 def lower_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) -> Lowered:
@@ -59,7 +61,7 @@ def lower_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) 
     kernel: Function = inline_calls(module, name)
     assert kernel.body is not None
     symbols = layout_symbols(module, kernel)
-    blocks = insert_yields(build_blocks(kernel.body, name))
+    blocks = split_spin_loops(build_blocks(kernel.body, name))
     facts = analyse(blocks, shape, symbols.private)
     return _KernelLowering(kernel, blocks, facts, symbols, params).run()
 
@@ -70,11 +72,9 @@ class _KernelLowering:
         explicit, self.use_mxcsr = needs_explicit_flush(blocks)
         self.declarations: set[str] = set()
         self.b = WarpBuilder(self.declarations, symbols, facts, kernel.registers, params, explicit)
-        self.live = live_in(blocks, facts.divergent)
-        self.saved: dict[str, int] = {}  # register -> offset in the WARP record
-        self.warp_bytes = Warp.REGISTERS
+        self.suspension = Suspension(self.b, blocks, facts, live_in(blocks, facts.divergent))
+        self.b.wanted = {u for x in blocks for i in (*x.instructions, *([x.instruction] if x.instruction else [])) for u in uses(i)}
         self.points = {facts.reconvergence[i] for i in facts.divergent_branches} - {EXIT}
-        self.resumes: list[Block] = [b for b in blocks if b.kind in ("barrier", "yield")]
 
     def run(self) -> Lowered:
         b = self.b
@@ -97,8 +97,8 @@ class _KernelLowering:
             ]
         )
         return Lowered(
-            self.kernel.name, text, b.code.sites, self.blocks, self.facts.partial, self.symbols, -(-self.warp_bytes // 64) * 64,
-            self.kernel.directives, b.code.uses_host, b.code.uses_async,
+            self.kernel.name, text, b.code.sites, self.blocks, self.facts.partial, self.symbols, self.suspension.warp_bytes,
+            self.kernel.directives, b.code.uses_host, b.code.copies, any(block.kind == "yield" for block in self.blocks),
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ frame
@@ -125,9 +125,7 @@ class _KernelLowering:
             self._set_mxcsr(True)
         b.store(b.load("i32", b.gep("%warp", Warp.MASK)), b.mask_slot)
         b.store(b.load("i32", b.gep("%warp", Warp.RPC)), b.rpc_slot)
-        resume = b.load("i32", b.gep("%warp", Warp.RESUME))
-        targets = " ".join(f"i32 {n + 1}, label %resume{block.index}" for n, block in enumerate(self.resumes))
-        b.raw(f"switch i32 {resume.ir}, label %bb0 [ {targets} ]")
+        self.suspension.dispatch()
 
     def _set_mxcsr(self, flush: bool) -> None:
         """Flush-to-zero and denormals-are-zero on, or the caller's state back."""
@@ -151,6 +149,9 @@ class _KernelLowering:
         b = self.b
         b.label(b.fail_label)
         self._return(FAILED)
+        if any(block.kind == "yield" for block in self.blocks):
+            b.label(f"leave{YIELD}")
+            self._return(YIELD)
         if not self.facts.divergent_branches:
             return
         b.label("pop_exit")
@@ -218,7 +219,7 @@ class _KernelLowering:
         if block.instruction is not None:
             b.instruction = block.instruction
         b.set_guard(None)
-        if any(s <= index for s in block.successors) and block.kind != "yield":
+        if any(s <= index for s in block.successors):
             self._count_iteration()
         getattr(self, f"_end_{block.kind}")(block)
 
@@ -350,49 +351,11 @@ class _KernelLowering:
             b.fail_if(b.cmp("icmp ne", missing, b.i32(0)), "divergent_barrier", b.bin("and", lane, b.i32(31)), aux=b.resize(missing, "i64"))
         arrive(b, block.instruction)
         self._count_iteration(BARRIER_WEIGHT)
-        self._suspend(block, BARRIER)
+        self.suspension.leave(block)
+        self._return(BARRIER)
+        self.suspension.come_back(block)
         fetch_result(b, block.instruction)
         b.jump(f"bb{block.successors[0]}")
 
     def _end_yield(self, block: Block) -> None:
-        """Leave every few passes through a loop that polls, so that whoever it waits for can run."""
-        b = self.b
-        spins = b.bin("add", b.load("i32", b.gep("%warp", Warp.SPINS)), b.i32(1))
-        b.store(spins, b.gep("%warp", Warp.SPINS))
-        away = b.new_label("away")
-        b.branch(b.cmp("icmp eq", b.bin("and", spins, b.i32(YIELD_PERIOD - 1)), b.i32(0)), away, f"bb{block.successors[0]}")
-        b.label(away)
-        if self.params.racecheck:  # polling is how this warp learns that others have written
-            epoch = b.gep("%w", Worker.EPOCH)
-            b.store(b.bin("add", b.load("i32", epoch), b.i32(1)), epoch)
-        self._suspend(block, YIELD)
-        b.jump(f"bb{block.successors[0]}")
-
-    def _suspend(self, block: Block, code: int) -> None:
-        """Save what is live, leave with ``code``; go on from here when the warp is called again."""
-        b = self.b
-        b.store(b.load("i32", b.mask_slot), b.gep("%warp", Warp.MASK))
-        b.store(b.load("i32", b.rpc_slot), b.gep("%warp", Warp.RPC))
-        b.store(b.i32(1 + self.resumes.index(block)), b.gep("%warp", Warp.RESUME))
-        live_names = sorted(self.live[block.successors[0]])
-        for name in live_names:
-            if name in self.kernel.registers or name == "%cc":
-                b.store(b.read_register(name), b.gep("%warp", self._place(name)))
-        self._return(code)
-        b.label(f"resume{block.index}")
-        b.start_block(block.index in self.facts.divergent, block.index in self.facts.partial)
-        for name in live_names:
-            if name in self.kernel.registers or name == "%cc":
-                lanes = 0 if b.is_uniform(name) else LANES
-                b.store(b.load(b.declared(name), b.gep("%warp", self._place(name)), lanes), b.slot(name))
-
-    def _place(self, name: str) -> int:
-        """The offset of a register in the WARP record."""
-        if name not in self.saved:
-            uniform = self.b.is_uniform(name)
-            size = max(1, BITS[self.b.declared(name)] // 8) * (1 if uniform else LANES)
-            align = 8 if uniform else 64
-            self.warp_bytes = -(-self.warp_bytes // align) * align
-            self.saved[name] = self.warp_bytes
-            self.warp_bytes += size
-        return self.saved[name]
+        end_yield(self.suspension, block, YIELD)

@@ -1,8 +1,8 @@
 """Byte offsets of everything the generated code and Python share at run time.
 
-Four records, all plain memory owned by NumPy buffers: LAUNCH (one per launch), WORKER (one per worker thread, with the CTA it
-executes now), WARP (one per warp of that CTA) and MEMO (one per memory access in the code and worker: the last pattern of
-lane addresses it saw, and what that pattern costs).
+Five records, all plain memory owned by NumPy buffers: LAUNCH (one per launch), WORKER (one per worker thread, with the CTA it
+executes now), WARP (one per warp of that CTA), MEMO (one per memory access in the code and worker: the last pattern of lane
+addresses it saw, and what that pattern costs) and COPY (one per cp.async in flight).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ CONST_WINDOW = 4 << 60  # behind it a host address
 WINDOW_SHIFT = 60
 
 STACK_ENTRIES = 128
+QUANTUM = 256  # iterations of a spin loop before the other warps get their turn
 
 
 class Launch:
@@ -39,6 +40,7 @@ class Launch:
     N_SLOTS = 144  # i64
     SYMBOLS = 152  # ptr to i64 addresses of module variables
     L2 = 160  # ptr to the L2 record, when a cache is simulated
+    STALLED = 168  # ptr: i32 (worker, fresh), asked when all warps of a CTA only spin; null if the kernel has no such loop
     SIZE = 256
 
 
@@ -66,6 +68,7 @@ class Worker:
     LOCAL_SHADOW_DELTA = 88  # i64
     RACE = 96  # ptr: shared-memory race shadow, or null
     EPOCH = 104  # i32: barrier interval of this CTA
+    CHANGED = 108  # i32: memory that a spinning warp may be watching was changed in this round
     CTAS_DONE = 112  # i64
     ERR_KIND = 120  # i32
     ERR_SITE = 124  # i32
@@ -78,7 +81,6 @@ class Worker:
     GLOBAL_RACE = 168  # i64: address of the global race records
     GLOBAL_ORIGIN = 176  # i64: device address of the first record
     GENERATION = 184  # i32: advanced by device-wide fences
-    SPINS = 188  # i32: rounds in which no warp of this CTA got anywhere
     ADDRS = 192  # 32 x i64 scratch for the slow path
     DATA = 448  # 4 x 32 x i64 scratch for data
     BAR_ACC = 1472  # 16 x {i32 arrived threads, i32 popc, i32 and, i32 or}
@@ -86,6 +88,9 @@ class Worker:
     PAIRED = 1984  # i32 count, then up to 7 x {i32 site, i32 site}: barriers of one id that warps met at different places
     POSITION = 2048  # i64: place of the current CTA in the order
     L2_LOCAL = 2056  # i64: first sector of this worker's local memory, as the simulated cache numbers them
+    ROUNDS = 2064  # i32: rounds of the current CTA
+    IDLE = 2068  # i32: of them the last ones in which its warps only spun
+    FRESH = 2072  # i32: something has happened since its worker last reported that nothing does
     SIZE = 2112
 
 
@@ -101,16 +106,41 @@ class Warp:
     BAR_ID = 32
     BAR_THREADS = 36
     LOCAL = 40  # ptr
-    PENDING = 48  # i32: cp.async groups committed
+    ARRIVALS = 48  # i32: arrivals in the queue that wait for copies (cp.async.mbarrier.arrive)
     SYNC = 52  # i32: warp-level synchronisations executed, for the race detector
     BAR_SITE = 56  # i32: where this warp waits
+    SAME = 60  # i32: 1 if the last suspension of a spinning warp found every live register as the one before left it
     TID = 64  # 3 x 32 x i32
     STACK = 448  # STACK_ENTRIES x {i32 mask, i32 block, i32 rpc, i32 pad}
-    QUEUE = 448 + 16 * STACK_ENTRIES  # ptr to the asynchronous copies in flight
-    QUEUE_HEAD = QUEUE + 8  # i32
-    QUEUED = QUEUE + 12  # i32
-    SPINS = QUEUE + 16  # i32: passes through loops that wait for another thread
-    REGISTERS = QUEUE + 64
+    GROUPS = 448 + 16 * STACK_ENTRIES  # 32 x i32: cp.async groups that each lane has committed
+    QUEUE = GROUPS + 128  # ptr to COPY records, a ring
+    HEAD = GROUPS + 136  # i32: oldest record in use; a record's place is its number modulo CAPACITY
+    TAIL = GROUPS + 140  # i32: number of the next record
+    CAPACITY = GROUPS + 144  # i32: power of two, grows up to QUEUE_LIMIT
+    STACK_SUM = GROUPS + 160  # i64: a digest of the stack at the last suspension of a spinning warp
+    SPINS = GROUPS + 168  # i32: iterations of spin loops left before the warp lets the others run
+    QUIET = GROUPS + 172  # i32: suspensions with SAME since anything happened in the CTA
+    BAR_ROUND = GROUPS + 176  # i32: round in which the warp arrived at its barrier
+    REGISTERS = GROUPS + 192
+
+
+class Copy:
+    """One cp.async instruction of a warp whose bytes are not in shared memory yet, or an arrival that waits for such."""
+
+    MASK = 0  # i32: lanes that have not been completed
+    WIDTH = 4  # i32: bytes per lane
+    KIND = 8  # i32: COPY_BYTES or COPY_ARRIVAL
+    SITE = 12  # i32
+    BASE = 16  # i64: shared address of the first active lane
+    STRAIGHT = 24  # i32: the destinations of all 32 lanes lie one after the other
+    REL32 = 64  # 32 x i32: destinations relative to BASE
+    GROUP = 192  # 32 x i32: which of its groups each lane's copy belongs to
+    DATA = 320  # 32 x WIDTH bytes, captured when the instruction was issued
+    SIZE = 832
+
+
+COPY_BYTES, COPY_ARRIVAL = 0, 1
+QUEUE_START, QUEUE_LIMIT = 16, 256
 
 
 class Memo:
@@ -135,6 +165,7 @@ class Memo:
     WRITE = 348  # i32
     KEY = 352  # i64: address bits that the cost depends on
     COUNTED = 360  # i32: 1 = work out sectors or wavefronts, 2 = the same for rows of matrices
+    ALIGN = 364  # i32: addresses must be a multiple of this
     REL32 = 384  # 32 x i32: REL again, for 32-bit addresses
     SIZE = 512
 
@@ -197,7 +228,10 @@ ERRORS = {
     13: "bad_shuffle",
     14: "host",
     15: "call",
+    16: "spin",
     17: "bad_barrier",
+    18: "bad_mbarrier",
+    19: "bad_copy",
 }
 ERROR_KIND = {name: kind for kind, name in ERRORS.items()}
 

@@ -84,7 +84,7 @@ def _bounds(b: IRWriter, lo: Value, span_end: Value, site: Value, first: Value) 
 
 def learn(b: IRWriter) -> None:
     """i32 rf_learn(w, memo, mask): work out one pattern, remember it. 0 or an error kind. Addresses are in WORKER.ADDRS."""
-    fields = {"site": Memo.SITE, "size": Memo.WIDTH, "space": Memo.SPACE, "write": Memo.WRITE, "count": Memo.COUNTED}
+    fields = {"site": Memo.SITE, "size": Memo.WIDTH, "space": Memo.SPACE, "write": Memo.WRITE, "count": Memo.COUNTED, "align": Memo.ALIGN}
     for name, offset in fields.items():
         b.raw(f"%{name}.at = getelementptr i8, ptr %memo, i64 {offset}")
         b.raw(f"%{name} = load i32, ptr %{name}.at")
@@ -117,7 +117,8 @@ def learn(b: IRWriter) -> None:
         b.store(b.i32(0), rel32_slot)
         with b.when(active(b, lane)):
             address = address_of(b, lane)
-            with b.when(b.cmp("icmp ne", b.bin("and", address, b.bin("sub", size64, b.i64(1))), b.i64(0))):
+            low_bits = b.resize(b.bin("sub", Value("%align", "i32"), b.i32(1)), "i64")
+            with b.when(b.cmp("icmp ne", b.bin("and", address, low_bits), b.i64(0))):
                 fail(b, "misaligned", site, lane, address)
                 b.label(b.new_label("dead"))
             rel = b.bin("sub", address, base)

@@ -6,7 +6,7 @@ does not remember, the detectors, the asynchronous copies, the CTA loop.
 
 from __future__ import annotations
 
-from rawflash.emu.lower.asynccopy import async_functions
+from rawflash.emu.lower.async_queue import queue_functions
 from rawflash.emu.lower.l2 import l2_functions
 from rawflash.emu.lower.learn import blame, blame_window, flush, init_check, learn
 from rawflash.emu.lower.movers import gather, mark, scatter
@@ -36,7 +36,7 @@ def runtime_module() -> str:
     parts += sector_functions(declarations)
     parts += l2_functions(declarations)
     parts += race_functions(declarations)
-    parts += async_functions(declarations)
+    parts += queue_functions(declarations)
     parts += scheduler_functions(declarations)
     return "\n".join(
         [*sorted(declarations), *parts, '!0 = !{!"branch_weights", i32 2000, i32 1}', '!1 = !{!"branch_weights", i32 1, i32 2000}']

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
+from rawflash.emu.lower.barrier_release import BAR_RECORD, BARRIERS, release_barriers, stop
 from rawflash.emu.lower.irtext import IRWriter, Value
-from rawflash.emu.lower.layout import BARRIER, DONE, ERROR_KIND, FAILED, YIELD, Launch, Warp, Worker
+from rawflash.emu.lower.layout import BARRIER, DONE, FAILED, QUANTUM, YIELD, Launch, Warp, Worker
 from rawflash.emu.lower.slowpath import function_text
 
-BARRIERS = 16
-BAR_RECORD = 16
-YIELD_LIMIT = 1 << 22  # rounds in which warps only spin
-
-
-def _stop(b: IRWriter, kind: str | None) -> None:
-    """Leave the loop with an error. Other workers go on with earlier CTAs only, so that the first fault is what is reported."""
-    if kind is not None:
-        b.store(b.i32(ERROR_KIND[kind]), b.gep("%w", Worker.ERR_KIND))
-        if kind != "deadlock":
-            b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
-    stop = b.gep(b.load("ptr", b.gep("%w", Worker.LAUNCH)), Launch.STOP)
-    position = b.load("i64", b.gep("%w", Worker.POSITION))
-    b.define(f"atomicrmw umin ptr {stop.ir}, i64 {position.ir} seq_cst", "i64")
-    b.raw(f"ret i32 {FAILED}")
-    b.label(b.new_label("dead"))
+LONG_WAIT = 4  # rounds at a barrier after which a warp counts as waiting for the ones that spin
+PATIENCE = 1 << 12  # rounds of one CTA after which further CTAs may be started beside it
+IDLE_LIMIT = 1 << 22  # rounds in which warps only spin
+WAIT, GIVE_UP, LEAVE = 0, 1, 2  # what the crew answers a CTA that cannot go on by itself (machine/crew.py)
 
 
 def _fill(b: IRWriter, pointer: Value, byte: int, count: Value) -> None:
@@ -63,9 +52,10 @@ def _start_cta(b: IRWriter, launch: Value, linear: Value) -> None:
     local = b.load("i64", b.gep(launch, Launch.LOCAL_STRIDE))
     with b.loop(b.load("i32", b.gep(launch, Launch.NWARPS))) as n:
         warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-        for field in (Warp.RESUME, Warp.EXITED, Warp.SP, Warp.STATUS, Warp.PENDING, Warp.QUEUE_HEAD, Warp.QUEUED, Warp.SPINS):
-            b.store(b.i32(0), b.gep(warp, field))
-        b.store(b.i32(-1), b.gep(warp, Warp.RPC))
+        zeroed = (Warp.RESUME, Warp.EXITED, Warp.SP, Warp.STATUS, Warp.ARRIVALS, Warp.HEAD, Warp.TAIL, Warp.QUIET)
+        for field, initial in (*((f, 0) for f in zeroed), (Warp.RPC, -1), (Warp.SPINS, QUANTUM)):
+            b.store(b.i32(initial), b.gep(warp, field))
+        b.store(Value("zeroinitializer", "i32", 32), b.gep(warp, Warp.GROUPS), align=64)
         b.store(b.load("i32", b.gep(warp, Warp.ENTRY_MASK)), b.gep(warp, Warp.MASK))
         with b.when(b.cmp("icmp ne", local, b.i64(0))):
             memory = b.load("ptr", b.gep(warp, Warp.LOCAL))
@@ -74,97 +64,63 @@ def _start_cta(b: IRWriter, launch: Value, linear: Value) -> None:
             _fill(b, b.gep(memory, b.load("i64", b.gep("%w", Worker.LOCAL_SHADOW_DELTA))), 0, size)
 
 
-def _release_barriers(b: IRWriter, launch: Value, released: Value) -> None:
-    """Open every barrier at which enough warps have arrived."""
-    warps = b.load("ptr", b.gep("%w", Worker.WARPS))
-    stride = b.load("i64", b.gep(launch, Launch.WARP_STRIDE))
-    n_warps = b.load("i32", b.gep(launch, Launch.NWARPS))
-    live, waiting_on, need = b.alloca("i32", 4), b.alloca("i32", 4), b.alloca("i32", 4)
-    b.store(b.i32(0), live)
-    with b.loop(n_warps) as n:
-        status = b.load("i32", b.gep(b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride)), Warp.STATUS))
-        with b.when(b.cmp("icmp ne", status, b.i32(2))):
-            b.store(b.bin("add", b.load("i32", live), b.i32(1)), live)
-    with b.loop(BARRIERS) as bar:
-        b.store(b.i32(0), waiting_on)
-        b.store(b.i32(0), need)
-        with b.loop(n_warps) as n:
-            warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-            at_it = b.bin(
-                "and",
-                b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(1)),
-                b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.BAR_ID)), bar),
-            )
-            with b.when(at_it):
-                b.store(b.i32(1), waiting_on)
-                b.store(b.load("i32", b.gep(warp, Warp.BAR_THREADS)), need)
-        with b.when(b.cmp("icmp ne", b.load("i32", waiting_on), b.i32(0))):
-            offset = b.bin("mul", b.resize(bar, "i64"), b.i64(BAR_RECORD))
-            acc = b.gep(b.gep("%w", Worker.BAR_ACC), offset)
-            threads = b.load("i32", need)
-            wanted = b.select(
-                b.cmp("icmp eq", threads, b.i32(0)), b.load("i32", live), b.bin("lshr", b.bin("add", threads, b.i32(31)), b.i32(5))
-            )
-            with b.when(b.cmp("icmp uge", b.load("i32", acc), wanted)):
-                result = b.gep(b.gep("%w", Worker.BAR_RESULT), offset)
-                for k in range(3):  # popc, number of true warps, any
-                    b.store(b.load("i32", b.gep(acc, 4 + 4 * k)), b.gep(result, 4 * k))
-                for k in range(4):
-                    b.store(b.i32(0), b.gep(acc, 4 * k))
-                _note_pairs(b, warps, stride, n_warps, bar)
-                epoch = b.load("i32", b.gep("%w", Worker.EPOCH))
-                b.store(b.bin("add", epoch, b.i32(1)), b.gep("%w", Worker.EPOCH))
-                b.store(b.i32(1), released)
-                with b.loop(n_warps) as n:
-                    warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-                    at_it = b.bin(
-                        "and",
-                        b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(1)),
-                        b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.BAR_ID)), bar),
-                    )
-                    with b.when(at_it):
-                        b.store(b.i32(0), b.gep(warp, Warp.STATUS))
-
-
-def _note_pairs(b: IRWriter, warps: Value, stride: Value, n_warps: Value, bar: Value) -> None:
-    """Remember when warps meet at one barrier from different places in the code: legal on the hardware, often a mistake."""
-    first = b.alloca("i32", 4)
-    b.store(b.i32(-1), first)
-    with b.loop(n_warps) as n:
-        warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-        status, number = b.load("i32", b.gep(warp, Warp.STATUS)), b.load("i32", b.gep(warp, Warp.BAR_ID))
-        with b.when(b.bin("and", b.cmp("icmp eq", status, b.i32(1)), b.cmp("icmp eq", number, bar))):
-            site, seen = b.load("i32", b.gep(warp, Warp.BAR_SITE)), b.load("i32", first)
-            with b.when(b.cmp("icmp eq", seen, b.i32(-1))):
-                b.store(site, first)
-            count = b.load("i32", b.gep("%w", Worker.PAIRED))
-            other = b.bin("and", b.cmp("icmp ne", seen, b.i32(-1)), b.cmp("icmp ne", seen, site))
-            with b.when(b.bin("and", other, b.cmp("icmp ult", count, b.i32(7)))):
-                known = b.alloca("i32", 4)
-                b.store(b.i32(0), known)
-                with b.loop(count) as k:
-                    entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(k, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
-                    first_half, second_half = b.load("i32", entry), b.load("i32", b.gep(entry, 4))
-                    same = b.bin("and", b.cmp("icmp eq", first_half, seen), b.cmp("icmp eq", second_half, site))
-                    with b.when(same):
-                        b.store(b.i32(1), known)
-                with b.when(b.cmp("icmp eq", b.load("i32", known), b.i32(0))):
-                    entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(count, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
-                    b.store(seen, entry)
-                    b.store(site, b.gep(entry, 4))
-                    b.store(b.bin("add", count, b.i32(1)), b.gep("%w", Worker.PAIRED))
-
-
-def _blame_waiting(b: IRWriter, warps: Value, stride: Value, n_warps: Value) -> None:
-    """Name the first warp that waits, and where."""
+def _blame(b: IRWriter, warps: Value, stride: Value, n_warps: Value, status: int) -> None:
+    """Name the first warp that waits at a barrier (status 1) or spins (0), and where."""
     b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
     with b.loop(n_warps) as k:
         n = b.bin("sub", b.bin("sub", n_warps, b.i32(1)), k)
         warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
-        with b.when(b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(1))):
+        with b.when(b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(status))):
             b.store(b.load("i32", b.gep(warp, Warp.BAR_SITE)), b.gep("%w", Worker.ERR_SITE))
             b.store(n, b.gep("%w", Worker.ERR_WARP))
-            b.store(b.i32(0), b.gep("%w", Worker.ERR_LANE))
+            mask = b.load("i32", b.gep(warp, Warp.MASK))
+            entered, exited = (b.load("i32", b.gep(warp, field)) for field in (Warp.ENTRY_MASK, Warp.EXITED))
+            live = b.bin("and", entered, b.bin("xor", exited, b.i32(-1)))
+            others = b.bin("and", live, b.bin("xor", mask, b.i32(-1)))
+            lane = b.intrinsic("cttz", mask, plain=(Value("false", "i1"),)) if status == 0 else b.i32(0)
+            b.store(lane, b.gep("%w", Worker.ERR_LANE))
+            b.store(b.resize(mask, "i64"), b.gep("%w", Worker.ERR_AUX))
+            b.store(b.resize(others, "i64"), b.gep("%w", Worker.ERR_AUX2))
+
+
+def _ask(b: IRWriter, launch: Value, fresh: Value) -> None:
+    """Ask the crew whether this CTA may go on waiting for others; leave if not."""
+    stalled = b.load("ptr", b.gep(launch, Launch.STALLED))
+    with b.when(b.cmp("icmp ne", stalled, Value("null", "ptr"))):
+        answer = b.define(f"call i32 {stalled.ir}(ptr %w, {fresh.typed})", "i32")
+        with b.when(b.cmp("icmp eq", answer, b.i32(GIVE_UP))):
+            warps = b.load("ptr", b.gep("%w", Worker.WARPS))
+            _blame(b, warps, b.load("i64", b.gep(launch, Launch.WARP_STRIDE)), b.load("i32", b.gep(launch, Launch.NWARPS)), 0)
+            stop(b, "spin")
+        with b.when(b.cmp("icmp eq", answer, b.i32(LEAVE))):
+            b.raw(f"ret i32 {BARRIER}")
+            b.label(b.new_label("dead"))
+
+
+def _turn(b: IRWriter, launch: Value, index: Value, warp: Value, progress: Value, event: Value) -> None:
+    """Let one warp run until it leaves the machine code."""
+    code = b.define(f"call i32 %kernel({warp.typed}, ptr %w, {launch.typed})", "i32")
+    with b.when(b.cmp("icmp slt", code, b.i32(0))):
+        b.store(index, b.gep("%w", Worker.ERR_WARP))
+        stop(b, None)
+    with b.when(b.cmp("icmp ne", b.load("i32", b.gep(warp, Warp.ARRIVALS)), b.i32(0))):
+        drained = b.define(f"call i32 @rf_copy_drain(ptr %w, {warp.typed})", "i32")
+        with b.when(b.cmp("icmp ne", drained, b.i32(0))):
+            b.store(index, b.gep("%w", Worker.ERR_WARP))
+            stop(b, None)
+    with b.when(b.cmp("icmp eq", code, b.i32(DONE))):
+        b.store(b.i32(2), b.gep(warp, Warp.STATUS))
+        b.store(b.i32(1), progress)
+        b.store(b.i32(1), event)
+    with b.when(b.cmp("icmp eq", code, b.i32(BARRIER))):
+        b.store(b.i32(1), b.gep(warp, Warp.STATUS))
+        b.store(b.i32(1), progress)
+        b.store(b.load("i32", b.gep("%w", Worker.ROUNDS)), b.gep(warp, Warp.BAR_ROUND))
+        b.increment(b.gep("%w", Worker.BARRIERS), 1)
+    with b.when(b.cmp("icmp eq", code, b.i32(YIELD))):
+        same = b.load("i32", b.gep(warp, Warp.SAME))
+        b.store(b.bin("add", b.load("i32", b.gep(warp, Warp.QUIET)), same), b.gep(warp, Warp.QUIET))
+        b.store(b.bin("or", b.load("i32", event), b.bin("xor", same, b.i32(1))), event)
 
 
 def _begin(b: IRWriter) -> None:
@@ -177,70 +133,99 @@ def _begin(b: IRWriter) -> None:
         b.raw(f"ret i32 {DONE}")
         b.label(b.new_label("dead"))
     _start_cta(b, launch, _permuted(b, launch, Launch.CTA_ORDER, position, "i64"))
-    b.store(b.i32(0), b.gep("%w", Worker.SPINS))
+    for field, initial in ((Worker.ROUNDS, 0), (Worker.IDLE, 0), (Worker.FRESH, 1)):
+        b.store(b.i32(initial), b.gep("%w", field))
     b.raw(f"ret i32 {YIELD}")
 
 
 def _round(b: IRWriter) -> None:
-    """i32 rf_round(w, kernel): run every warp that is ready up to a barrier or its end, then open barriers.
+    """i32 rf_round(w, kernel): give every warp that is ready one turn, then open barriers.
 
-    YIELD: go on with another round. DONE: this CTA has ended. BARRIER: give up, an earlier CTA has failed. FAILED: this one has.
+    YIELD: go on with another round. DONE: this CTA has ended. BARRIER: give up, another CTA has failed. FAILED: this one has.
     """
     launch = b.load("ptr", b.gep("%w", Worker.LAUNCH))
     warps = b.load("ptr", b.gep("%w", Worker.WARPS))
     stride = b.load("i64", b.gep(launch, Launch.WARP_STRIDE))
     n_warps = b.load("i32", b.gep(launch, Launch.NWARPS))
-    progress, undone = b.alloca("i32", 4), b.alloca("i32", 4)
-    b.store(b.i32(0), progress)
-    b.store(b.i32(0), undone)
+    progress, undone, event = (b.alloca("i32", 4) for _ in range(3))
+    for flag in (progress, undone, event):
+        b.store(b.i32(0), flag)
+    b.store(b.i32(0), b.gep("%w", Worker.CHANGED))
     with b.loop(n_warps) as n:
         index = _permuted(b, launch, Launch.WARP_ORDER, n, "i32")
         warp = b.gep(warps, b.bin("mul", b.resize(index, "i64"), stride))
-        status = b.load("i32", b.gep(warp, Warp.STATUS))
-        with b.when(b.cmp("icmp eq", status, b.i32(0))):
-            code = b.define(f"call i32 %kernel({warp.typed}, ptr %w, {launch.typed})", "i32")
-            with b.when(b.cmp("icmp slt", code, b.i32(0))):
-                b.store(index, b.gep("%w", Worker.ERR_WARP))
-                _stop(b, None)
-            with b.when(b.cmp("icmp eq", code, b.i32(DONE))):
-                b.store(b.i32(2), b.gep(warp, Warp.STATUS))
-                b.store(b.i32(1), progress)
-            with b.when(b.cmp("icmp eq", code, b.i32(BARRIER))):
-                b.store(b.i32(1), b.gep(warp, Warp.STATUS))
-                b.store(b.i32(1), progress)
-                b.increment(b.gep("%w", Worker.BARRIERS), 1)
-        after = b.load("i32", b.gep(warp, Warp.STATUS))
-        with b.when(b.cmp("icmp ne", after, b.i32(2))):
+        with b.when(b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(0))):
+            _turn(b, launch, index, warp, progress, event)
+        with b.when(b.cmp("icmp ne", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(2))):
             b.store(b.i32(1), undone)
     with b.when(b.cmp("icmp eq", b.load("i32", undone), b.i32(0))):
         b.increment(b.gep("%w", Worker.CTAS_DONE), 1)
         b.raw(f"ret i32 {DONE}")
         b.label(b.new_label("dead"))
-    _release_barriers(b, launch, progress)
+    release_barriers(b, launch, progress)
+    changed = b.load("i32", b.gep("%w", Worker.CHANGED))
+    b.store(b.bin("or", b.load("i32", event), changed), event)
+    b.store(b.bin("or", b.load("i32", progress), changed), progress)
+    rounds = b.bin("add", b.load("i32", b.gep("%w", Worker.ROUNDS)), b.i32(1))
+    b.store(rounds, b.gep("%w", Worker.ROUNDS))
     with b.when(b.cmp("icmp eq", b.load("i32", progress), b.i32(0))):
-        _stuck(b, launch, warps, stride, n_warps)
+        _idle(b, warps, stride, n_warps)
+    with b.when(b.cmp("icmp ne", b.load("i32", progress), b.i32(0))):
+        b.store(b.i32(0), b.gep("%w", Worker.IDLE))
+    with b.when(b.cmp("icmp ne", b.load("ptr", b.gep(launch, Launch.STALLED)), Value("null", "ptr"))):
+        with b.when(b.cmp("icmp eq", b.bin("and", rounds, b.i32(PATIENCE - 1)), b.i32(0))):
+            _ask(b, launch, b.i32(1))
+        _watch(b, launch, warps, stride, n_warps, rounds, b.cmp("icmp ne", b.load("i32", event), b.i32(0)))
+    other_stop = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
+    with b.when(b.cmp("icmp ult", other_stop, b.load("i64", b.gep("%w", Worker.POSITION)))):
+        b.raw(f"ret i32 {BARRIER}")
+        b.label(b.new_label("dead"))
     b.raw(f"ret i32 {YIELD}")
 
 
-def _stuck(b: IRWriter, launch: Value, warps: Value, stride: Value, n_warps: Value) -> None:
-    """No warp ended or reached a barrier, and no barrier opened: a deadlock, unless some warp only waits for memory to change."""
+def _idle(b: IRWriter, warps: Value, stride: Value, n_warps: Value) -> None:
+    """After a round in which no warp ended or reached a barrier, no barrier opened, and no atomic changed anything."""
     ready = b.alloca("i32", 4)
     b.store(b.i32(0), ready)
     with b.loop(n_warps) as n:
         status = b.load("i32", b.gep(b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride)), Warp.STATUS))
         with b.when(b.cmp("icmp eq", status, b.i32(0))):
             b.store(b.i32(1), ready)
-    count = b.bin("add", b.load("i32", b.gep("%w", Worker.SPINS)), b.i32(1))
-    b.store(count, b.gep("%w", Worker.SPINS))
     with b.when(b.cmp("icmp eq", b.load("i32", ready), b.i32(0))):
-        _blame_waiting(b, warps, stride, n_warps)
-        _stop(b, "deadlock")
-    with b.when(b.cmp("icmp ugt", count, b.i32(YIELD_LIMIT))):
-        _stop(b, "hung")
-    other_stop = b.define(f"load atomic i64, ptr {b.gep(launch, Launch.STOP).ir} seq_cst, align 8", "i64")
-    with b.when(b.cmp("icmp ult", other_stop, b.load("i64", b.gep("%w", Worker.POSITION)))):
-        b.raw(f"ret i32 {BARRIER}")
-        b.label(b.new_label("dead"))
+        _blame(b, warps, stride, n_warps, 1)
+        stop(b, "deadlock")
+    count = b.bin("add", b.load("i32", b.gep("%w", Worker.IDLE)), b.i32(1))
+    b.store(count, b.gep("%w", Worker.IDLE))
+    with b.when(b.cmp("icmp ugt", count, b.i32(IDLE_LIMIT))):
+        stop(b, "hung")
+
+
+def _watch(b: IRWriter, launch: Value, warps: Value, stride: Value, n_warps: Value, rounds: Value, event: Value) -> None:
+    """Ask after the other CTAs when every warp has spun twice without a change, or has waited at a barrier for as long."""
+    stuck, spinning = b.alloca("i32", 4), b.alloca("i32", 4)
+    b.store(b.i32(1), stuck)
+    b.store(b.i32(0), spinning)
+    with b.loop(n_warps) as n:
+        warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
+        status = b.load("i32", b.gep(warp, Warp.STATUS))
+        with b.when(event):
+            b.store(b.i32(0), b.gep(warp, Warp.QUIET))
+        quiet = b.cmp("icmp uge", b.load("i32", b.gep(warp, Warp.QUIET)), b.i32(2))
+        waited = b.cmp("icmp uge", b.bin("sub", rounds, b.load("i32", b.gep(warp, Warp.BAR_ROUND))), b.i32(LONG_WAIT))
+        waiting = b.bin("and", b.cmp("icmp eq", status, b.i32(1)), waited)
+        with b.when(b.bin("and", b.cmp("icmp ne", status, b.i32(2)), quiet)):
+            b.store(b.i32(1), spinning)
+        fine = b.bin("or", b.cmp("icmp eq", status, b.i32(2)), b.bin("or", quiet, waiting))
+        with b.when(b.bin("xor", fine, Value("true", "i1"))):
+            b.store(b.i32(0), stuck)
+    with b.when(event):
+        b.store(b.i32(1), b.gep("%w", Worker.FRESH))
+    with b.when(b.cmp("icmp ne", b.bin("and", b.load("i32", stuck), b.load("i32", spinning)), b.i32(0))):
+        with b.loop(n_warps) as n:
+            b.store(b.i32(0), b.gep(b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride)), Warp.QUIET))
+        fresh = b.load("i32", b.gep("%w", Worker.FRESH))
+        b.store(b.i32(0), b.gep("%w", Worker.FRESH))
+        _ask(b, launch, fresh)
 
 
 def _run(b: IRWriter) -> None:
@@ -262,10 +247,24 @@ def _run(b: IRWriter) -> None:
     b.raw(f"ret i32 {DONE}")
 
 
+def _stack_sum(b: IRWriter) -> None:
+    """i64 rf_stack_sum(warp): a digest of the divergence stack."""
+    total = b.alloca("i64", 8)
+    sp = b.load("i32", b.gep("%warp", Warp.SP))
+    b.store(b.resize(sp, "i64"), total)
+    with b.loop(b.bin("mul", sp, b.i32(3))) as k:
+        place = b.bin("add", b.bin("mul", b.bin("udiv", k, b.i32(3)), b.i32(16)), b.bin("mul", b.bin("urem", k, b.i32(3)), b.i32(4)))
+        word = b.load("i32", b.gep("%warp", b.bin("add", b.resize(place, "i64"), b.i64(Warp.STACK))))
+        mixed = b.bin("add", b.bin("mul", b.load("i64", total), b.i64(0x5851F42D4C957F2D)), b.resize(word, "i64"))
+        b.store(mixed, total)
+    b.raw(f"ret i64 {b.load('i64', total).ir}")
+
+
 def scheduler_functions(declarations: set[str]) -> list[str]:
-    """The IR text of rf_run and of its two steps."""
+    """The IR text of rf_run, of its two steps, and of what the kernels call of the scheduler."""
     return [
         function_text("rf_begin", "i32", "ptr %w, i64 %position", _begin, declarations, "noinline nounwind"),
         function_text("rf_round", "i32", "ptr %w, ptr %kernel", _round, declarations, "noinline nounwind"),
         function_text("rf_run", "i32", "ptr %w, ptr %kernel, i64 %first, i64 %count", _run, declarations, "nounwind"),
+        function_text("rf_stack_sum", "i64", "ptr %warp", _stack_sum, declarations, "noinline nounwind"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rawflash.emu import errors
+from rawflash.emu.lower import mbarriers
 from rawflash.emu.lower.kernel import Lowered
 from rawflash.emu.lower.layout import CONST_WINDOW, ERRORS, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Worker
 from rawflash.emu.lower.races import CTA_SHIFT, LANE_SHIFT, READ_AFTER_WRITE, SITE_BITS, WARP_SHIFT, WRITE_AFTER_READ, WRITE_AFTER_WRITE
@@ -27,6 +28,9 @@ KINDS: dict[str, type[errors.KernelFault]] = {
     "host": errors.Trap,
     "call": errors.Trap,
     "bad_barrier": errors.SyncError,
+    "bad_mbarrier": errors.SyncError,
+    "bad_copy": errors.MemoryFault,
+    "spin": errors.Deadlock,
 }
 
 
@@ -89,6 +93,17 @@ def _detail(
         return "a loop went on beyond EmuParams.max_loop_iterations"
     if kind == "deadlock":
         return "every warp that has not finished waits at a barrier that the others will never reach"
+    if kind == "spin":
+        return _spinning(aux, aux2)
+    if kind == "bad_mbarrier":
+        return {
+            mbarriers.UNDERFLOW: "more arrivals than the phase of this mbarrier still expects",
+            mbarriers.COMPLETED: "an arrive.noComplete that completes the phase",
+        }.get(aux, f"an mbarrier expects 1 to {mbarriers.MOST} arrivals")
+    if kind == "bad_copy":
+        return f"the source size {aux} is larger than the copy"
+    if kind == "window":
+        return "an atomic in memory that is neither global nor shared"
     if kind == "divergent_barrier":
         return f"lanes {_lanes(aux)} of the warp are elsewhere"
     if kind == "bad_barrier":
@@ -114,6 +129,16 @@ def _detail(
     if kind == "race":
         return race_detail(aux, aux2, lowered, g, space)
     return "write" if write and kind == "out_of_bounds" else ""
+
+
+def _spinning(mask: int, others: int) -> str:
+    """``mask``: lanes in the loop; ``others``: lanes of the warp that wait for them behind it."""
+    if others:
+        return (
+            f"lanes {_lanes(mask)} of a warp spin for what only others of it can do, but lanes {_lanes(others)} wait until the loop ends: "
+            "lanes of a warp run in lock step, so let the lane that succeeds do its work (and release the lock) inside the loop"
+        )
+    return "every warp that has not finished spins or waits at a barrier, and nobody is left who could change what the loop reads"
 
 
 def race_detail(other: int, kind: int, lowered: Lowered, g: Geometry, space: str | None) -> str:

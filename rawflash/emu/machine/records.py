@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rawflash.emu.lower.access import SPACES, address_key
-from rawflash.emu.lower.asynccopy import CAPACITY, ENTRY_BYTES
 from rawflash.emu.lower.kernel import Lowered
-from rawflash.emu.lower.layout import Alloc, Launch, Memo, Site, Warp, Worker
+from rawflash.emu.lower.layout import QUEUE_LIMIT, QUEUE_START, Alloc, Copy, Launch, Memo, Site, Warp, Worker
 
 SLACK = 4096  # bytes around memory that a wide load of a partly active warp may touch
 Bytes = NDArray[np.uint8]
@@ -113,7 +112,8 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
     locals_per_warp = local_stride * 32
     local = aligned(2 * (g.n_warps * locals_per_warp + SLACK), 256)
     w.keep.append(local)
-    queues = np.zeros(g.n_warps * CAPACITY * ENTRY_BYTES if lowered.uses_async else 0, np.uint8)
+    queue_bytes = QUEUE_LIMIT * Copy.SIZE if lowered.copies else 0
+    queues = aligned(g.n_warps * queue_bytes)
     w.keep.append(queues)
     ids = np.arange(g.n_warps * 32)
     x, y = ids % g.cta[0], ids // g.cta[0] % g.cta[1]
@@ -124,7 +124,8 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
         active = min(32, g.threads - 32 * n)
         put(warp, Warp.INDEX, "i", n)
         put(warp, Warp.ENTRY_MASK, "I", (1 << active) - 1)
-        put(warp, Warp.QUEUE, "Q", queues.ctypes.data + n * CAPACITY * ENTRY_BYTES)
+        put(warp, Warp.QUEUE, "Q", queues.ctypes.data + n * queue_bytes)
+        put(warp, Warp.CAPACITY, "i", QUEUE_START)
         put(warp, Warp.LOCAL, "Q", local.ctypes.data + n * locals_per_warp)
         warp[Warp.TID : Warp.TID + 384].view(np.int32)[:] = tids[:, n].ravel()
     put(record, Worker.SMEM, "Q", smem.ctypes.data)
@@ -149,7 +150,7 @@ def _describe_sites(memos: Bytes, lowered: Lowered, count: bool) -> None:
     wide[:, Memo.LOW // 8] = -1
     for site in lowered.sites:
         row = narrow[site.index]
-        row[Memo.SITE // 4], row[Memo.WIDTH // 4] = site.index, site.size
+        row[Memo.SITE // 4], row[Memo.WIDTH // 4], row[Memo.ALIGN // 4] = site.index, site.size, site.size
         row[Memo.SPACE // 4], row[Memo.WRITE // 4] = SPACES.get(site.space, 0), site.write
         row[Memo.COUNTED // 4] = 2 if count and site.instruction.opcode in ("ldmatrix", "stmatrix") else count
         wide[site.index, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0

@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 from rawflash.emu.lower.layout import DONE, FAILED, YIELD, Worker
 from rawflash.emu.machine.records import WorkerMemory, get
+from rawflash.emu.machine.stalls import Stalls
 
 BEGIN_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64)
 ROUND_TYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 
-def run_residents(workers: Sequence[WorkerMemory], addresses: dict[str, int], kernel: int, total: int) -> list[WorkerMemory]:
-    """Run all ``total`` CTAs. A turn lasts until every warp of a CTA meets a barrier or ends; the next CTA takes the place of one
+def run_residents(
+    workers: Sequence[WorkerMemory], addresses: dict[str, int], kernel: int, total: int, stalls: Stalls
+) -> list[WorkerMemory]:
+    """Run all ``total`` CTAs. A turn lasts until every warp of a CTA meets a barrier, spins or ends; the next CTA takes the place of one
     that has ended. Returns the workers that failed; CTAs later in the order are then dropped, earlier ones brought to their end.
     """
     begin, advance = BEGIN_TYPE(addresses["rf_begin"]), ROUND_TYPE(addresses["rf_round"])
@@ -31,11 +34,13 @@ def run_residents(workers: Sequence[WorkerMemory], addresses: dict[str, int], ke
         return code == YIELD or (code == DONE and start(w))
 
     under_way = [w for w in workers if start(w)]
+    for w in under_way:
+        stalls.enter(w)
     while under_way:
-        under_way = [w for w in under_way if turn(w)]
+        under_way = [w for w in under_way if turn(w) or stalls.leave(w)]
         if failed:
             first = min(map(_position, failed))
-            under_way = [w for w in under_way if _position(w) < first]
+            under_way = [w for w in under_way if _position(w) < first or stalls.leave(w)]
     return failed
 
 

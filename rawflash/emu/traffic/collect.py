@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rawflash.emu.lower.builder import AccessSite
 from rawflash.emu.lower.kernel import Lowered
 from rawflash.emu.lower.layout import Worker
 from rawflash.emu.machine.records import WorkerMemory, flush_memos, get
@@ -12,9 +13,13 @@ from rawflash.emu.traffic.report import ArgumentTraffic, LaunchReport, LineCount
 SPACE_FIELD = {"global": "global_", "shared": "shared", "local": "local", "const": "const"}
 
 
-def _site_traffic(row: np.ndarray, write: bool) -> SpaceTraffic:  # type: ignore[type-arg]
+def _site_traffic(row: np.ndarray, site: AccessSite) -> SpaceTraffic:  # type: ignore[type-arg]
+    """An ``atom`` is one write request that moves its bytes both ways: its sectors are read too, its wavefronts are passed once."""
     requests, cost, ideal, n_bytes, lane_bytes = (int(v) for v in row)
-    if write:
+    if site.instruction.opcode == "atom":
+        back = (cost, ideal) if site.space == "global" else (0, 0)
+        return SpaceTraffic(n_bytes, n_bytes, 0, requests, back[0], cost, back[1], ideal, lane_bytes, lane_bytes)
+    if site.write:
         return SpaceTraffic(write_bytes=n_bytes, write_requests=requests, write_cost=cost, write_ideal=ideal, write_lane_bytes=lane_bytes)
     return SpaceTraffic(read_bytes=n_bytes, read_requests=requests, read_cost=cost, read_ideal=ideal, read_lane_bytes=lane_bytes)
 
@@ -33,7 +38,7 @@ def collect(lowered: Lowered, workers: list[WorkerMemory], slots: dict[int, tupl
     for site in lowered.sites:
         if site.space not in SPACE_FIELD:
             continue
-        total = _site_traffic(counts[site.index].sum(axis=0), site.write)
+        total = _site_traffic(counts[site.index].sum(axis=0), site)
         if not total.requests:
             continue
         getattr(report, SPACE_FIELD[site.space]).add(total)
@@ -42,7 +47,7 @@ def collect(lowered: Lowered, workers: list[WorkerMemory], slots: dict[int, tupl
             getattr(line, SPACE_FIELD[site.space]).add(total)
         if site.space == "global":
             for slot, argument in arguments.items():
-                _add_argument(argument, _site_traffic(counts[site.index, slot], site.write))
+                _add_argument(argument, _site_traffic(counts[site.index, slot], site))
     _instructions(report, lowered, blocks)
     report.warnings = _paired_barriers(lowered, workers)
     report.arguments = sorted(arguments.values(), key=lambda a: a.index)

@@ -19,6 +19,8 @@ _UNSCALED = frozenset({"index", "name"})
 class SpaceTraffic:
     """One state space. Bytes are distinct bytes per warp request: lanes that read one address move it once.
 
+    An atomic is a write request; ``atom``, which returns the old values, has its bytes (in global memory its sectors as well) counted
+    as read too, ``red`` has not. Of a cp.async the global read is counted when it is issued, and so is the write to shared memory.
     ``lane_bytes`` counts every lane's access. ``cost`` is sectors of 32 bytes (global, local, const) or wavefronts (shared),
     ``ideal`` the least that requests of this width need.
     """

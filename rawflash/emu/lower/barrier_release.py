@@ -1,0 +1,103 @@
+"""Opening barriers at the end of a round, and leaving with an error: parts of the generated CTA loop (lower/scheduler.py)."""
+
+from __future__ import annotations
+
+from rawflash.emu.lower.irtext import IRWriter, Value
+from rawflash.emu.lower.layout import ERROR_KIND, FAILED, Launch, Warp, Worker
+
+BARRIERS = 16
+BAR_RECORD = 16
+
+
+def stop(b: IRWriter, kind: str | None) -> None:
+    """Leave the loop with an error. Other workers go on with earlier CTAs only, so that the first fault is what is reported."""
+    if kind is not None:
+        b.store(b.i32(ERROR_KIND[kind]), b.gep("%w", Worker.ERR_KIND))
+        if kind not in ("deadlock", "spin"):
+            b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
+    stop = b.gep(b.load("ptr", b.gep("%w", Worker.LAUNCH)), Launch.STOP)
+    position = b.load("i64", b.gep("%w", Worker.POSITION))
+    b.define(f"atomicrmw umin ptr {stop.ir}, i64 {position.ir} seq_cst", "i64")
+    b.raw(f"ret i32 {FAILED}")
+    b.label(b.new_label("dead"))
+
+
+def release_barriers(b: IRWriter, launch: Value, released: Value) -> None:
+    """Open every barrier at which enough warps have arrived."""
+    warps = b.load("ptr", b.gep("%w", Worker.WARPS))
+    stride = b.load("i64", b.gep(launch, Launch.WARP_STRIDE))
+    n_warps = b.load("i32", b.gep(launch, Launch.NWARPS))
+    live, waiting_on, need = b.alloca("i32", 4), b.alloca("i32", 4), b.alloca("i32", 4)
+    b.store(b.i32(0), live)
+    with b.loop(n_warps) as n:
+        status = b.load("i32", b.gep(b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride)), Warp.STATUS))
+        with b.when(b.cmp("icmp ne", status, b.i32(2))):
+            b.store(b.bin("add", b.load("i32", live), b.i32(1)), live)
+    with b.loop(BARRIERS) as bar:
+        b.store(b.i32(0), waiting_on)
+        b.store(b.i32(0), need)
+        with b.loop(n_warps) as n:
+            warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
+            at_it = b.bin(
+                "and",
+                b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(1)),
+                b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.BAR_ID)), bar),
+            )
+            with b.when(at_it):
+                b.store(b.i32(1), waiting_on)
+                b.store(b.load("i32", b.gep(warp, Warp.BAR_THREADS)), need)
+        with b.when(b.cmp("icmp ne", b.load("i32", waiting_on), b.i32(0))):
+            offset = b.bin("mul", b.resize(bar, "i64"), b.i64(BAR_RECORD))
+            acc = b.gep(b.gep("%w", Worker.BAR_ACC), offset)
+            threads = b.load("i32", need)
+            wanted = b.select(
+                b.cmp("icmp eq", threads, b.i32(0)), b.load("i32", live), b.bin("lshr", b.bin("add", threads, b.i32(31)), b.i32(5))
+            )
+            with b.when(b.cmp("icmp uge", b.load("i32", acc), wanted)):
+                result = b.gep(b.gep("%w", Worker.BAR_RESULT), offset)
+                for k in range(3):  # popc, number of true warps, any
+                    b.store(b.load("i32", b.gep(acc, 4 + 4 * k)), b.gep(result, 4 * k))
+                for k in range(4):
+                    b.store(b.i32(0), b.gep(acc, 4 * k))
+                _note_pairs(b, warps, stride, n_warps, bar)
+                epoch = b.load("i32", b.gep("%w", Worker.EPOCH))
+                b.store(b.bin("add", epoch, b.i32(1)), b.gep("%w", Worker.EPOCH))
+                b.store(b.i32(1), released)
+                with b.loop(n_warps) as n:
+                    warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
+                    at_it = b.bin(
+                        "and",
+                        b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.STATUS)), b.i32(1)),
+                        b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.BAR_ID)), bar),
+                    )
+                    with b.when(at_it):
+                        b.store(b.i32(0), b.gep(warp, Warp.STATUS))
+
+
+def _note_pairs(b: IRWriter, warps: Value, stride: Value, n_warps: Value, bar: Value) -> None:
+    """Remember when warps meet at one barrier from different places in the code: legal on the hardware, often a mistake."""
+    first = b.alloca("i32", 4)
+    b.store(b.i32(-1), first)
+    with b.loop(n_warps) as n:
+        warp = b.gep(warps, b.bin("mul", b.resize(n, "i64"), stride))
+        status, number = b.load("i32", b.gep(warp, Warp.STATUS)), b.load("i32", b.gep(warp, Warp.BAR_ID))
+        with b.when(b.bin("and", b.cmp("icmp eq", status, b.i32(1)), b.cmp("icmp eq", number, bar))):
+            site, seen = b.load("i32", b.gep(warp, Warp.BAR_SITE)), b.load("i32", first)
+            with b.when(b.cmp("icmp eq", seen, b.i32(-1))):
+                b.store(site, first)
+            count = b.load("i32", b.gep("%w", Worker.PAIRED))
+            other = b.bin("and", b.cmp("icmp ne", seen, b.i32(-1)), b.cmp("icmp ne", seen, site))
+            with b.when(b.bin("and", other, b.cmp("icmp ult", count, b.i32(7)))):
+                known = b.alloca("i32", 4)
+                b.store(b.i32(0), known)
+                with b.loop(count) as k:
+                    entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(k, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
+                    first_half, second_half = b.load("i32", entry), b.load("i32", b.gep(entry, 4))
+                    same = b.bin("and", b.cmp("icmp eq", first_half, seen), b.cmp("icmp eq", second_half, site))
+                    with b.when(same):
+                        b.store(b.i32(1), known)
+                with b.when(b.cmp("icmp eq", b.load("i32", known), b.i32(0))):
+                    entry = b.gep("%w", b.bin("add", b.bin("mul", b.resize(count, "i64"), b.i64(8)), b.i64(Worker.PAIRED + 4)))
+                    b.store(seen, entry)
+                    b.store(site, b.gep(entry, 4))
+                    b.store(b.bin("add", count, b.i32(1)), b.gep("%w", Worker.PAIRED))
