@@ -13,7 +13,7 @@ def stop(b: IRWriter, kind: str | None) -> None:
     """Leave the loop with an error. Other workers go on with earlier CTAs only, so that the first fault is what is reported."""
     if kind is not None:
         b.store(b.i32(ERROR_KIND[kind]), b.gep("%w", Worker.ERR_KIND))
-        if kind not in ("deadlock", "spin"):
+        if kind not in ("deadlock", "spin", "bad_barrier"):  # those say where
             b.store(b.i32(-1), b.gep("%w", Worker.ERR_SITE))
     stop = b.gep(b.load("ptr", b.gep("%w", Worker.LAUNCH)), Launch.STOP)
     position = b.load("i64", b.gep("%w", Worker.POSITION))
@@ -44,8 +44,16 @@ def release_barriers(b: IRWriter, launch: Value, released: Value) -> None:
                 b.cmp("icmp eq", b.load("i32", b.gep(warp, Warp.BAR_ID)), bar),
             )
             with b.when(at_it):
+                threads, seen = b.load("i32", b.gep(warp, Warp.BAR_THREADS)), b.load("i32", need)
+                given = b.bin("and", b.cmp("icmp ne", threads, b.i32(0)), b.cmp("icmp ne", seen, b.i32(0)))
+                with b.when(b.bin("and", given, b.cmp("icmp ne", threads, seen))):
+                    b.store(b.load("i32", b.gep(warp, Warp.BAR_SITE)), b.gep("%w", Worker.ERR_SITE))
+                    b.store(n, b.gep("%w", Worker.ERR_WARP))
+                    b.store(b.i32(0), b.gep("%w", Worker.ERR_LANE))
+                    b.store(b.i64(-2), b.gep("%w", Worker.ERR_AUX))
+                    stop(b, "bad_barrier")
                 b.store(b.i32(1), waiting_on)
-                b.store(b.load("i32", b.gep(warp, Warp.BAR_THREADS)), need)
+                b.store(threads, need)
         with b.when(b.cmp("icmp ne", b.load("i32", waiting_on), b.i32(0))):
             offset = b.bin("mul", b.resize(bar, "i64"), b.i64(BAR_RECORD))
             acc = b.gep(b.gep("%w", Worker.BAR_ACC), offset)
