@@ -100,4 +100,5 @@ HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
     "fa1": _fa1,
     "fa1_qout": _q_outer,
     "fa2": _q_outer,
+    "fa2_mma": _q_outer,
 }

@@ -71,9 +71,9 @@ class Emulated:
 
 
 def passes(problem: Problem, tiling: Tiling) -> list[Pass]:
-    """Every kernel of the ladder, from nothing and then from the disk cache, with all default counters and checks."""
+    """Every kernel that takes the problem's type, from nothing and then from the disk cache, with all default counters and checks."""
     rows = [_runtime(problem.dtype)]
-    for name in LADDER:
+    for name in (name for name, variant in LADDER.items() if problem.dtype in variant.dtypes):
         with _empty_cache():
             for cached in (False, True):
                 run = Emulated(name, problem, tiling, emu.EmuParams())

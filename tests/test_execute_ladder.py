@@ -1,5 +1,7 @@
 """Every rung through run_variant on the emulator: right, and the closed form equals the count, tensor by tensor."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ TILING = Tiling(32, 32)
 PLAIN = Problem(H=2, N=100, d=32, dtype="fp16")
 # Ragged, grouped heads, more queries than keys: the first 30 rows see no key.
 MASKED = Problem(B=2, H=4, Hkv=2, N=100, Nkv=70, d=32, dtype="fp32", causal="bottom_right")
+MASKED_FP16 = dataclasses.replace(MASKED, dtype="fp16")
 
 pytestmark = pytest.mark.parametrize("name", list(LADDER))
 
@@ -24,8 +27,10 @@ def run(name: str, problem: Problem, **options: object) -> RunResult:
     return run_variant(LADDER[name], problem, TILING, GPU, EmulatedBackend(), keep_outputs=True, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("problem", [PLAIN, MASKED], ids=["plain", "masked"])
+@pytest.mark.parametrize("problem", [PLAIN, MASKED, MASKED_FP16], ids=["plain", "masked", "masked_fp16"])
 def test_a_rung_is_right_and_its_model_is_its_count(name: str, problem: Problem) -> None:
+    if problem.dtype not in LADDER[name].dtypes:
+        pytest.skip(f"{name} takes no {problem.dtype}")
     result = run(name, problem)
     assert result.ok, result.sentence
     for t in result.tensors:
@@ -38,7 +43,7 @@ def test_a_rung_is_right_and_its_model_is_its_count(name: str, problem: Problem)
 
 
 def test_rows_without_a_key(name: str) -> None:
-    outputs = run(name, MASKED).outputs
+    outputs = run(name, MASKED_FP16).outputs
     assert (outputs["O"][:, :, :30] == 0).all() and np.isneginf(outputs["LSE"][:, :, :30]).all()
     assert np.isfinite(outputs["LSE"][:, :, 30:]).all()
 
@@ -56,9 +61,9 @@ def test_a_nan_query_reaches_its_row_and_no_other(name: str) -> None:
 
 
 def test_huge_negative_scores_are_not_lost(name: str) -> None:
-    problem = Problem(B=1, H=1, N=3, d=32, dtype="fp32", softmax_scale=4.0)
-    inputs = {"Q": np.full(problem.shape_q, -64, np.float32), "K": np.full(problem.shape_q, 64, np.float32)}
-    result = run(name, problem, inputs={**inputs, "V": np.ones(problem.shape_q, np.float32)})
+    problem = Problem(B=1, H=1, N=3, d=32, dtype="fp16", softmax_scale=4.0)
+    inputs = {"Q": np.full(problem.shape_q, -64, np.float16), "K": np.full(problem.shape_q, 64, np.float16)}
+    result = run(name, problem, inputs={**inputs, "V": np.ones(problem.shape_q, np.float16)})
     assert result.ok, result.sentence
     assert (result.outputs["O"] == 1).all()
 

@@ -41,7 +41,8 @@ def letters(p: Problem, t: Tiling) -> dict[str, Any]:
 
     return {
         **{name: getattr(p, name) for name in ("B", "H", "N", "Nkv", "d")},
-        **{"w": p.itemsize, "Br": t.Br, "Bc": t.Bc, "Bp": ceil(t.Bc, 32) * 32, "Tr": ceil(p.N, t.Br), "Tc": ceil(p.Nkv, t.Bc)},
+        **{"w": p.itemsize, "Br": t.Br, "Bc": t.Bc, "Tr": ceil(p.N, t.Br), "Tc": ceil(p.Nkv, t.Bc)},
+        **{"Bp": ceil(t.Bc, 32) * 32, "D": ceil(p.d, 16) * 16},
         **{"n": n, "v": lambda i: max(1, n(i)), "rows": lambda i: min(t.Br, p.N - i * t.Br)},
         **{"pairs": p.visible_pairs(), "s_reads": 1 if softmax_warps(p) else 3, "warps": softmax_warps(p)},
         **{"sum": sum, "min": min, "range": range},

@@ -57,6 +57,9 @@ def test_the_real_emulator_end_to_end(program: Program, workdir: Path) -> None:
     rows = {row.variant: row for row in read_rows(only(workdir, "outputs/*/*/results.json"))}
     assert list(rows) == list(LADDER)
     for row in rows.values():
+        if "fp32" not in LADDER[row.variant].dtypes:  # which the tiny problem is stored in: a row with its sentence, not an error
+            assert row.status == "INVALID" and "dtype=fp32" in row.sentence
+            continue
         assert row.ok and row.metrics["err/ratio"] <= 1
         assert row.metrics["io/hbm_total_bytes"] == row.metrics["io/model_bytes"]
         assert not [name for name in row.metrics if name.startswith(("time/", "perf/", "gpu/"))], "no GPU time without a GPU"

@@ -23,7 +23,7 @@ every_variant = pytest.mark.parametrize("name", LADDER)
 
 
 def test_the_ladder() -> None:
-    assert list(LADDER) == ["naive", "online", "fa1", "fa1_qout", "fa2"]
+    assert list(LADDER) == ["naive", "online", "fa1", "fa1_qout", "fa2", "fa2_mma"]
     assert all(name == v.name and len(name) <= 10 for name, v in LADDER.items())
 
 
@@ -58,7 +58,7 @@ def test_plans_hand_each_kernel_what_it_declares(name: str) -> None:
 def test_what_runs_is_not_refused(name: str) -> None:
     for side in (16, 32, 64, 128):
         for d in (32, 64):
-            for dtype in ("fp16", "fp32", "bf16"):
+            for dtype in LADDER[name].dtypes:
                 assert LADDER[name].invalid_reason(Problem(d=d, dtype=dtype), Tiling(side, side), A100) is None
 
 
@@ -87,6 +87,12 @@ def test_shared_memory_is_refused_with_both_numbers() -> None:
 def test_bf16_is_refused_before_sm80() -> None:
     reason = LADDER["online"].invalid_reason(Problem(dtype="bf16"), Tiling(64, 64), T4)
     assert reason == "dtype=bf16 needs compute capability 8.0, T4 has 7.5: take fp16 or fp32"
+
+
+def test_tensor_cores_take_two_types_from_sm80_on() -> None:
+    reasons = [LADDER["fa2_mma"].invalid_reason(p, Tiling(64, 64), gpu) for p, gpu in ((Problem(dtype="fp32"), A100), (Problem(), T4))]
+    assert reasons[0] == "dtype=fp32 is not supported: fa2_mma takes fp16 or bf16; set one of them or another kernel"
+    assert reasons[1] == "mma.m16n8k16 needs compute capability 8.0, T4 has 7.5: take kernel=fa2"
 
 
 def test_lengths_and_grids_beyond_cuda_are_refused() -> None:

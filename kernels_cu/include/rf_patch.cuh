@@ -82,7 +82,4 @@ __device__ __forceinline__ void store_row(T* row, const float (&x)[C], int valid
     }
 }
 
-/// b*Hkv + g from b*H + h: the key/value head of a query head (g = h / (H / Hkv)).
-__device__ __forceinline__ unsigned kv_head(unsigned bh, unsigned H, unsigned Hkv) { return bh / H * Hkv + bh % H / (H / Hkv); }
-
 }  // namespace rf

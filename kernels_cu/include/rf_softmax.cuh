@@ -16,6 +16,15 @@ __device__ __forceinline__ float finite_or_zero(float m) { return m == negative_
 /// exp(x) as ex2.approx(x log2 e): relative error about 2 + |x| units of 2^-23. exp(-inf) = 0, exp(NaN) = NaN.
 __device__ __forceinline__ float exp_fast(float x) { return __expf(x); }
 
+constexpr float LOG2_E = 1.44269504f;
+
+/// 2^x as ex2.approx: relative error 2^-22. 2^-inf = 0, 2^NaN = NaN.
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /// 1/l, but 0 for a row that saw no key (l = 0 exactly; otherwise l >= 1 or NaN).
 __device__ __forceinline__ float inverse_or_zero(float l) { return l == 0.0f ? 0.0f : 1.0f / l; }
 

@@ -1,4 +1,4 @@
-// Names of places in a CTA, and sums and maxima over the 32 lanes of a warp.
+// Names of places in a CTA and among the heads, and sums and maxima over the 32 lanes of a warp.
 #pragma once
 
 namespace rf {
@@ -11,6 +11,9 @@ __device__ __forceinline__ int lane_index() { return threadIdx.x % LANES; }
 /// Number of this warp in a one-dimensional CTA. The shuffle tells the compiler that it is one value for the whole warp; so
 /// call it where all lanes are.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(ALL_LANES, static_cast<int>(threadIdx.x) / LANES, 0); }
+
+/// b*Hkv + g from b*H + h: the key/value head of a query head (g = h / (H / Hkv)).
+__device__ __forceinline__ unsigned kv_head(unsigned bh, unsigned H, unsigned Hkv) { return bh / H * Hkv + bh % H / (H / Hkv); }
 
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a - 1) / b + 1; }  // a >= 1: cannot overflow
 __host__ __device__ constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }

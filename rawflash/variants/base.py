@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rawflash.io_model import TensorIO, hbm_bytes
-from rawflash.problem import Problem
+from rawflash.problem import DTYPES, Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
@@ -47,7 +47,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Variant:
-    """A rung of the ladder. `changed` says what is new since the rung above and what it does to the bytes."""
+    """A rung of the ladder. `changed` says what is new since the rung above and what it does to the bytes.
+
+    dtypes    storage types of Q, K, V and O that the kernels take
+    """
 
     name: str
     file: str
@@ -56,6 +59,7 @@ class Variant:
     entry_points: tuple[str, ...]
     make_plan: Callable[[Problem, Tiling], Plan]
     rules: tuple[Rule, ...]
+    dtypes: tuple[str, ...] = tuple(DTYPES)
 
     def plan(self, problem: Problem, tiling: Tiling) -> Plan:
         """Launches, macros and buffers for a problem that invalid_reason accepts and that needs a launch."""
@@ -71,6 +75,10 @@ class Variant:
 
     def invalid_reason(self, problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
         """One sentence that says why this cannot run on `gpu` and what would, or None when it can."""
+        if problem.dtype not in self.dtypes:
+            return (
+                f"dtype={problem.dtype} is not supported: {self.name} takes {' or '.join(self.dtypes)}; set one of them or another kernel"
+            )
         for rule in self.rules:
             reason = rule(problem, tiling, gpu)
             if reason:

@@ -9,6 +9,7 @@ __all__ = ["LADDER"]
 
 _ANY = (limits.head_dim, limits.lengths, limits.bf16_needs_sm80)
 _TILED = (limits.tile_sides, *_ANY)
+_TENSOR = (limits.tensor_cores, *_TILED)
 
 _RUNGS = (
     Variant(
@@ -55,6 +56,16 @@ _RUNGS = (
         entry_points=("fa2",),
         make_plan=plans.fa2_plan,
         rules=_TILED,
+    ),
+    Variant(
+        name="fa2_mma",
+        file="fa2_mma.cu",
+        title="fa2 on tensor cores: mma.sync for fp16 and bf16, sums in fp32, P kept in registers",
+        changed="Both products on tensor cores from swizzled 16-bit tiles; P never leaves registers; the bytes stay",
+        entry_points=("fa2_mma",),
+        make_plan=plans.fa2_mma_plan,
+        rules=_TENSOR,
+        dtypes=("fp16", "bf16"),
     ),
 )
 

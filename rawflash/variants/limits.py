@@ -6,7 +6,7 @@ from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
-__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "tile_sides"]
+__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "tensor_cores", "tile_sides"]
 
 _MOST_D = 256
 _MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
@@ -32,6 +32,13 @@ def bf16_needs_sm80(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     if problem.dtype != "bf16" or int(gpu.arch) >= 80:
         return None
     return f"dtype=bf16 needs compute capability 8.0, {gpu.name} has {int(gpu.arch) / 10:.1f}: take fp16 or fp32"
+
+
+def tensor_cores(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """mma.m16n8k16 came with compute capability 8.0."""
+    if int(gpu.arch) >= 80:
+        return None
+    return f"mma.m16n8k16 needs compute capability 8.0, {gpu.name} has {int(gpu.arch) / 10:.1f}: take kernel=fa2"
 
 
 def lengths(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:

@@ -12,10 +12,11 @@ from rawflash.problem import Problem
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
-__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_plan", "naive_plan", "online_plan"]
+__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_mma_plan", "fa2_plan", "naive_plan", "online_plan"]
 
 _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
+_PATCH = 16  # rows and columns that tensor cores take at once (rf_mma_sm80.cuh)
 _ONLINE_WARPS = 8
 _F32 = np.dtype(np.float32)
 Arguments = tuple[str | np.generic, ...]
@@ -104,22 +105,31 @@ def fa1_plan(p: Problem, t: Tiling) -> Plan:
     )
 
 
-def _q_tile_plan(entry: str, p: Problem, t: Tiling) -> Plan:
+def _q_tile_plan(entry: str, p: Problem, t: Tiling, smem: int, cta: tuple[int, int, int]) -> Plan:
     """One CTA per query tile of each head."""
-    smem = _tiled_smem(p, t)
     args: Arguments = ("Q", "K", "V", "O", "LSE", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, **{f"RF_{entry.upper()}_SMEM": smem}),
         _outputs(p),
-        (Launch(entry, (p.B * p.H * t.Tr(p), 1, 1), _patch_threads(t), smem, args),),
+        (Launch(entry, (p.B * p.H * t.Tr(p), 1, 1), cta, smem, args),),
     )
 
 
 def fa1_qout_plan(p: Problem, t: Tiling) -> Plan:
     """fa2's grid and tiles."""
-    return _q_tile_plan("fa1_qout", p, t)
+    return _q_tile_plan("fa1_qout", p, t, _tiled_smem(p, t), _patch_threads(t))
 
 
 def fa2_plan(p: Problem, t: Tiling) -> Plan:
     """One CTA per query tile of each head."""
-    return _q_tile_plan("fa2", p, t)
+    return _q_tile_plan("fa2", p, t, _tiled_smem(p, t), _patch_threads(t))
+
+
+def _mma_smem(p: Problem, t: Tiling) -> int:
+    """Q [Br][D], K [Bc][D], V [Bc][D] of 16 bits; D is d rounded up to whole 16 x 16 patches."""
+    return 2 * (t.Br + 2 * t.Bc) * ceil_div(p.d, _PATCH) * _PATCH
+
+
+def fa2_mma_plan(p: Problem, t: Tiling) -> Plan:
+    """fa2's grid; one warp per 16 rows of a query tile."""
+    return _q_tile_plan("fa2_mma", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1))

@@ -1,0 +1,98 @@
+// One warp's 16 rows of S, P and O as tensor cores leave them, and the two products of attention on them.
+//
+// X[n] are the four sums of the columns 8 n .. 8 n + 7 (picture in rf_mma_sm80.cuh): a lane holds parts of two rows, g and g + 8, and
+// shares each with the three lanes of its quad. half(e) tells which of the two rows X[n][e] belongs to.
+#pragma once
+#include "rf_softmax.cuh"
+#include "rf_swizzle.cuh"
+
+namespace rf {
+
+/// Sums of 16 rows and `columns` columns.
+template <int columns>
+using Strip = Sums[columns / 8];
+
+__device__ __forceinline__ int quad_row() { return lane_index() / 4; }     // g
+__device__ __forceinline__ int quad_lane() { return lane_index() % 4; }    // t
+__host__ __device__ constexpr int half(int e) { return e / 2; }
+
+/// op over the quad, in each of its lanes.
+template <class Op>
+__device__ __forceinline__ float quad_reduce(float x, Op op) {
+    x = op(x, __shfl_xor_sync(ALL_LANES, x, 1));
+    return op(x, __shfl_xor_sync(ALL_LANES, x, 2));
+}
+
+/// x = -inf unless key < seen: a selection, so that a NaN does not survive. Volatile, or the compiler would select in every tile.
+__device__ __forceinline__ void hide_from(float& x, int key, int seen) {
+    asm volatile("{ .reg .pred p; setp.gt.s32 p, %1, %2; selp.f32 %0, %0, 0fFF800000, p; }" : "+f"(x) : "r"(seen), "r"(key));
+}
+
+/// S = -inf for hidden keys.
+template <int N8, class Visible>
+__device__ __forceinline__ void hide(Sums (&S)[N8], const Visible& visible) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        const int seen = visible(quad_row() + 8 * half(e)) - 2 * quad_lane() - e % 2;
+#pragma unroll
+        for (int n = 0; n < N8; ++n) hide_from(S[n][e], 8 * n, seen);
+    }
+}
+
+/// Maximum of row g + 8 h of S.
+template <int N8>
+__device__ __forceinline__ float row_max(const Sums (&S)[N8], int h) {
+    float left = S[0][2 * h], right = S[0][2 * h + 1];
+#pragma unroll
+    for (int n = 1; n < N8; ++n) left = fmaxf(left, S[n][2 * h]), right = fmaxf(right, S[n][2 * h + 1]);
+    return quad_reduce(fmaxf(left, right), Max{});
+}
+
+/// S = Q K^T.  Q_patch(k) is the patch of Q at columns 16 k; at: addresses of the patches of K, keys in rows.
+template <class T, int D, int BC, class QPatch>
+__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], QPatch Q_patch, const PatchAddresses<D>& at) {
+#pragma unroll
+    for (int n = 0; n < BC / 8; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) S[n][e] = 0.0f;
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+        const Patch Q_reg = Q_patch(k);
+#pragma unroll
+        for (int n = 0; n < BC / 16; ++n) {
+            const Patch K_reg = load_patch(at(n, k));
+            mma<T>(S[2 * n], Q_reg, K_reg.reg[0], K_reg.reg[2], S[2 * n]);
+            mma<T>(S[2 * n + 1], Q_reg, K_reg.reg[1], K_reg.reg[3], S[2 * n + 1]);
+        }
+    }
+}
+
+/// O += P V.  P is rounded to T, two keys to a register, which makes each two of its columns of sums the next left operand.
+template <class T, int D, int BC>
+__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const PatchAddresses<D>& at) {
+#pragma unroll
+    for (int k = 0; k < BC / 16; ++k) {
+        Patch P_reg;
+#pragma unroll
+        for (int x = 0; x < 4; ++x) P_reg.reg[x] = pack<T>(P[2 * k + x / 2][x % 2 * 2], P[2 * k + x / 2][x % 2 * 2 + 1]);
+#pragma unroll
+        for (int n = 0; n < D / 16; ++n) {
+            const Patch V_reg = load_patch_turned(at(k, n));
+            mma<T>(O[2 * n], P_reg, V_reg.reg[0], V_reg.reg[1], O[2 * n]);
+            mma<T>(O[2 * n + 1], P_reg, V_reg.reg[2], V_reg.reg[3], O[2 * n + 1]);
+        }
+    }
+}
+
+/// O: registers -> SMEM, rounded to T, for store_tile.
+template <class T, int D>
+__device__ __forceinline__ void store_O(uint4* O_smem, const Sums (&O)[D / 8]) {
+    unsigned* const words = reinterpret_cast<unsigned*>(O_smem);
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+            words[Swizzle<D>::position(quad_row() + 8 * h, n) * 4 + quad_lane()] = pack<T>(O[n][2 * h], O[n][2 * h + 1]);
+}
+
+}  // namespace rf

@@ -1,0 +1,40 @@
+// What tests/kernels_cu/test_mma_headers.py runs: tiles through SMEM and patches through registers, written out as lanes hold them.
+#include "rf_products_mma.cuh"
+
+using T = rf::RF_DTYPE;
+constexpr int d = RF_D, D = rf::round_up(d, 16), ROWS = 32, PATCHES = ROWS / 16 * (D / 16);
+
+/// HBM -> SMEM -> HBM by one CTA of `ROWS / 16` warps; and every patch of the tile, as it lies and turned, [patch][lane][4].
+extern "C" __global__ void tile(const T* X, T* Y, unsigned* as_it_lies, unsigned* turned, int valid) {
+    __shared__ uint4 X_smem[ROWS * D / rf::CHUNK];
+    rf::load_tile<ROWS, d, ROWS / 16 * rf::LANES>(X_smem, X, valid, threadIdx.x);
+    __syncthreads();
+    const int first = rf::warp_index() * 16;
+    const rf::PatchAddresses<D> at(X_smem);
+    for (int k = 0; k < D / 16; ++k) {
+        const rf::Patch x = rf::load_patch(at(rf::warp_index(), k)), y = rf::load_patch_turned(at(rf::warp_index(), k));
+        for (int r = 0; r < 4; ++r) {
+            as_it_lies[((rf::warp_index() * (D / 16) + k) * rf::LANES + rf::lane_index()) * 4 + r] = x.reg[r];
+            turned[((rf::warp_index() * (D / 16) + k) * rf::LANES + rf::lane_index()) * 4 + r] = y.reg[r];
+        }
+    }
+    rf::store_tile<16, d>(Y + first * d, X_smem + first * D / rf::CHUNK, valid - first);
+}
+
+/// S = A A^T and O = S A for one tile of 16 rows: A is Q, K and V at once.
+extern "C" __global__ void products(const T* A, float* S_out, T* O_out) {
+    __shared__ uint4 A_smem[16 * D / rf::CHUNK];
+    rf::load_tile<16, d, rf::LANES>(A_smem, A, 16, threadIdx.x);
+    __syncwarp();
+    const rf::PatchAddresses<D> at(A_smem);
+    rf::Strip<16> S;
+    rf::Strip<D> O = {};
+    rf::product_QK<T, D, 16>(S, [&](int k) { return rf::load_patch(at(0, k)); }, at);
+    rf::add_product_PV<T, D, 16>(O, S, at);
+    for (int n = 0; n < 2; ++n)
+        for (int e = 0; e < 4; ++e) S_out[(rf::quad_row() + 8 * rf::half(e)) * 16 + 8 * n + 2 * rf::quad_lane() + e % 2] = S[n][e];
+    __syncwarp();
+    rf::store_O<T, D>(A_smem, O);
+    __syncwarp();
+    rf::store_tile<16, d>(O_out, A_smem, 16);
+}

@@ -1,0 +1,117 @@
+"""The tensor-core rungs, which take fp16 and bf16 only: refusals, bytes, conflicts, barriers, order, issue slots."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from rawflash.compile import compile_source
+from rawflash.emu import EmuParams
+from rawflash.emu.errors import RaceHazard
+from rawflash.errors import InvalidConfiguration
+from rawflash.execute import run_variant
+from rawflash.problem import Problem, make_inputs
+from rawflash.source import read_source
+from rawflash.tiling import Tiling
+from rawflash.variants import LADDER
+from tests.kernels_cu.ladder import A100, SMALL, backend, mismatches, run
+from tests.kernels_cu.mma import bits, every_rung, launch, small
+
+SIZES = [(1, 1), (1, 20), (16, 16), (17, 33), (40, 7), (64, 64), (65, 97), (130, 70)]
+QUICK = [("fp16", "none", 64, (32, 32)), ("bf16", "bottom_right", 32, (16, 16)), ("fp16", "top_left", 40, (32, 16))]
+SLOW = [
+    ("fp16", "bottom_right", 64, (64, 64)),
+    ("bf16", "none", 64, (128, 64)),
+    ("fp16", "none", 128, (64, 128)),
+    ("bf16", "top_left", 96, (32, 48)),
+    ("fp16", "bottom_right", 128, (128, 32)),
+    ("bf16", "bottom_right", 16, (48, 80)),
+    ("fp16", "bottom_right", 8, (16, 32)),
+    ("bf16", "bottom_right", 256, (16, 32)),
+]
+CONFIGS = [pytest.param(*row, id="-".join(map(str, row[:3]))) for row in QUICK]
+CONFIGS += [pytest.param(*row, id="-".join(map(str, row[:3])), marks=pytest.mark.slow) for row in SLOW]
+
+
+# ------------------------------------------------------------------------------------------------------------------ refusals
+@every_rung
+def test_fp32_is_a_row_with_a_sentence(name: str) -> None:
+    problem = Problem(N=32, d=64, dtype="fp32")
+    result = run_variant(LADDER[name], problem, SMALL, A100, backend())
+    assert result.status == "INVALID" and result.sentence.startswith("dtype=fp32")
+    with pytest.raises(InvalidConfiguration):
+        run(name, problem)
+
+
+# ------------------------------------------------------------------------------------------------- right, with these bytes
+@every_rung
+@pytest.mark.parametrize(("dtype", "causal", "d", "tile"), CONFIGS)
+def test_right_with_the_modelled_bytes(name: str, dtype: str, causal: str, d: int, tile: tuple[int, int]) -> None:
+    for N, Nkv in SIZES:
+        problem = Problem(B=2, H=4, Hkv=2, N=N, Nkv=Nkv, d=d, dtype=dtype, causal=causal, seed=N)
+        result = run(name, problem, Tiling(*tile))
+        assert not mismatches(result), (N, Nkv)
+        assert result.metrics["smem/bank_conflicts"] == 0, (N, Nkv)
+        assert not np.isnan(result.outputs["LSE"]).any()
+
+
+@every_rung
+def test_whole_sectors_counted_work_and_shared_memory(name: str) -> None:
+    """Aligned inputs: every sector in full. Work: so many mma, exponentials and rescale multiplications per tile."""
+    problem, tiling = Problem(B=1, H=2, N=64, Nkv=96, d=64), Tiling(32, 32)
+    result = run(name, problem, tiling)
+    for tensor in result.tensors:
+        assert 32 * tensor.read_sectors == tensor.counted_read and 32 * tensor.write_sectors == tensor.counted_write, tensor.name
+    warp_tiles = 2 * (64 // 16) * (96 // 32)  # heads, strips of 16 rows, key tiles
+    assert result.metrics["ops/ex2"] == warp_tiles * (16 * 32 + 2 * 32)
+    assert result.metrics["ops/rescale_mul"] == warp_tiles * (16 * 64 + 2 * 32)
+    assert result.metrics["res/spill_bytes"] == 0
+    assert result.metrics["res/smem_bytes"] == LADDER[name].smem_bytes(problem, tiling)
+
+
+@every_rung
+def test_same_bits_in_any_order_and_no_race(name: str) -> None:
+    problem = Problem(B=1, H=2, N=49, Nkv=70, d=32, causal="bottom_right")
+    first = bits(run(name, problem).outputs)
+    for params in (EmuParams(racecheck=True), *(EmuParams(order_seed=seed) for seed in range(10))):
+        assert bits(run(name, problem, params=params).outputs) == first
+
+
+@every_rung
+def test_deleting_any_barrier_is_noticed(name: str) -> None:
+    """Query tiles that see no key and tiles that see many, with a wild value, with and without a mask, under racecheck."""
+    source = read_source(LADDER[name].file)
+    barriers = [n for n, line in enumerate(source.text.splitlines()) if re.match(r"\s*__sync(threads|warp)\(\);", line)]
+    assert len(barriers) >= 4
+    for barrier in barriers:
+        text = "\n".join("" if n == barrier else line for n, line in enumerate(source.text.splitlines()))
+        with pytest.raises(RaceHazard):
+            for causal in ("bottom_right", "none"):
+                problem = small(97, 65, causal=causal)
+                inputs = make_inputs(problem)
+                inputs["V"][0, 0, 60, 3] = np.nan if causal != "none" else 1
+                launch(name, problem, inputs, Tiling(32, 16), EmuParams(racecheck=True), dataclasses.replace(source, text=text))
+
+
+# ------------------------------------------------------------------------------------------------------------- issue slots
+@pytest.mark.slow
+@every_rung
+def test_issue_slots_beside_the_products(name: str) -> None:
+    """d = 128, Br = 128, no mask: instructions of any kind per mma, from the difference of 8 and 4 key tiles."""
+    tiling, params = Tiling(128, 64), EmuParams(memcheck=False, initcheck=False)
+    issued = []
+    for keys in (256, 512):
+        problem = Problem(B=1, H=1, N=128, Nkv=keys, d=128)
+        plan, device = LADDER[name].plan(problem, tiling), backend(params)
+        compiled = compile_source(read_source(LADDER[name].file), plan.defines, A100.arch)
+        arrays = {key: device.empty(shape, np.dtype(kind)) for key, (shape, kind) in plan.buffers.items()}
+        arrays.update({key: device.to_device(x) for key, x in make_inputs(problem).items()})
+        counters = device.run(device.compile(compiled, plan), plan, arrays).counters
+        assert counters is not None and counters.smem_bank_conflicts == 0
+        issued.append((counters.count("mma") / 32, counters.warp_instructions))
+    (few, less), (many, more) = issued
+    assert many == 2 * few == 8 * 8 * 128
+    assert (more - less) / (many - few) - 1 <= 4
