@@ -125,7 +125,7 @@ def _to_integral(b: WarpBuilder, v: Value, mode: str) -> Value:
     return b.intrinsic({"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}[mode], v)
 
 
-@op(f"cvt.{{int:rni|rzi|rmi|rpi}}[.ftz][.sat].{{d:{INTEGERS}}}.{{s:{FLOATS}}}", f"cvt[.ftz][.sat].{{d:{INTEGERS}}}.{{s:f16|bf16}}")
+@op(f"cvt.{{int:rni|rzi|rmi|rpi}}[.ftz][.sat].{{d:{INTEGERS}}}.{{s:{FLOATS}}}")
 def float_to_int(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     """Out of range saturates. NaN gives 0, but the sign bit alone in a 64-bit result or from an fp64 source."""
     d, s = m["d"], m["s"]

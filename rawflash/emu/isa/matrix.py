@@ -18,8 +18,7 @@ from rawflash.emu.ptx.tree import Address, Instruction, Operand, Reg, Vector
 
 REGISTER = {"double": "f64", "float": "f32", "i32": "b32"}
 COUNT, SPACE = "{count:x1|x2|x4}", "{space:shared|shared::cta}"
-# the manual's order of modifiers, CUTLASS's, and one more in use: ptxas takes any
-ORDERS = (f"m8n8.{COUNT}[.trans][.{SPACE}].b16", f"{COUNT}[.trans].m8n8[.{SPACE}].b16", f"m8n8.{COUNT}.{SPACE}.trans.b16")
+ROWS = f"m8n8.{COUNT}[.trans][.{SPACE}].b16"
 
 
 def require_whole_warp(b: WarpBuilder) -> None:
@@ -97,14 +96,14 @@ def _row_addresses(b: WarpBuilder, operand: Operand, space: str | None) -> Value
     return b.splat(b.resize(address, "i32") if narrow else address)
 
 
-@op(*(f"ldmatrix.sync.aligned.{order}" for order in ORDERS), varying=True)
+@op(f"ldmatrix.sync.aligned.{ROWS}", varying=True)
 def ldmatrix(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     require_whole_warp(b)
     loaded = rows.load_rows(b, "shared", _row_addresses(b, i.operands[1], m["space"]), int(m["count"][1:]))
     write_registers(b, i.operands[0], [transpose(b, v) for v in loaded] if "trans" in i.mods else loaded)
 
 
-@op(*(f"stmatrix.sync.aligned.{order}" for order in ORDERS))
+@op(f"stmatrix.sync.aligned.{ROWS}")
 def stmatrix(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     require_whole_warp(b)
     count = int(m["count"][1:])

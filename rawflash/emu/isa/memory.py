@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rawflash.emu.errors import PtxSyntaxError
 from rawflash.emu.isa.registry import Mods, op
 from rawflash.emu.lower import access
 from rawflash.emu.lower.barriers import order
@@ -31,6 +32,18 @@ def _space(b: WarpBuilder, m: Mods, address: Operand) -> str:
     return space
 
 
+def _check_param(b: WarpBuilder, operand: Operand, size: int) -> None:
+    """A load by name stays inside the parameter block."""
+    base = operand.base if isinstance(operand, Address) else operand
+    if isinstance(base, Symbol):
+        _, offset = b.symbols.resolve(base.name, b.instruction.line)
+        end = offset + base.offset + (operand.offset if isinstance(operand, Address) else 0) + size
+        if end > b.symbols.param_bytes:
+            raise PtxSyntaxError(
+                f"a load from '{base.name}' ends {end - b.symbols.param_bytes} bytes behind the parameters", b.instruction.line
+            )
+
+
 def _pieces(m: Mods) -> tuple[int, int, int]:
     """(bits of a memory element, elements, elements per register): b128 travels as two b64."""
     n = int(m["vec"][1:]) if m["vec"] else 1
@@ -49,6 +62,8 @@ def ld(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     bits, n, per = _pieces(m)
     space = _space(b, m, i.operands[1])
     address = b.address(i.operands[1])
+    if space == "param":
+        _check_param(b, i.operands[1], bits // 8 * n)
     if space == "param" and not address.lanes:
         values = access.param_load(b, address, bits, n)
     elif space == "param":

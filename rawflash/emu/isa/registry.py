@@ -108,14 +108,11 @@ def lookup(instruction: Instruction) -> tuple[Form, Mods]:
     return found
 
 
-# Instructions whose modifiers ptxas takes in any order, as headers and inline assembly make use of.
-_ANY_ORDER = frozenset(("atom", "red", "ld", "st", "mma", "wmma", "ldmatrix", "stmatrix", "fence", "mbarrier", "cp"))
-
-
 def _match_any_order(instruction: Instruction) -> tuple[Form, Mods] | None:
-    """Give every modifier to the first part of a form that can hold it; all must be placed and nothing required missing."""
-    if instruction.opcode not in _ANY_ORDER:
-        return None
+    """ptxas takes modifiers in any order, as long as types keep theirs: give each to the first part of a form that can hold it.
+
+    All must be placed, and nothing that the form requires may be missing.
+    """
     for form in _FORMS.get(instruction.opcode, ()):
         parts = list(_PART.finditer(form.pattern))[1:]
         mods: Mods = {name: None for name in form.regex.groupindex}

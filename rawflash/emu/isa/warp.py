@@ -243,7 +243,7 @@ def elect(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     b.write(target.second, b.cmp("icmp eq", LANE_IDS, b.splat(leader)))
 
 
-@op("bar.warp.sync", "barrier.warp.sync")
+@op("bar.warp.sync")
 def warp_sync(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     """Lanes of a warp run in lock step here; the mask is checked, and the race detector learns of the ordering."""
     check_members(b, b.src(i.operands[0], "b32"))

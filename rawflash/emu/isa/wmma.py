@@ -177,7 +177,6 @@ PAIR = f"{{al:{LAYOUTS}}}.{{bl:{LAYOUTS}}}"
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:f32}}.{{a:bf16}}.{{b:bf16}}.{{c:f32}}",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:m16n16k8}}.{{d:f32}}.{{a:tf32}}.{{b:tf32}}.{{c:f32}}",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:m8n8k4}}.{{d:f64}}.{{a:f64}}.{{b:f64}}.{{c:f64}}[.rn]",
-    f"wmma.mma.sync.aligned.{PAIR}.{{shape:m8n8k4}}.rn.{{d:f64}}.{{a:f64}}.{{b:f64}}.{{c:f64}}",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:s32}}.{{a:s8}}.{{b:s8}}.{{c:s32}}[.satfinite]",
     f"wmma.mma.sync.aligned.{PAIR}.{{shape:{HALF_SHAPES}}}.{{d:s32}}.{{a:u8}}.{{b:u8}}.{{c:s32}}[.satfinite]",
     "wmma.mma.sync.aligned.row.col.{shape:m8n8k32}.{d:s32}.{a:s4}.{b:s4}.{c:s32}[.satfinite]",

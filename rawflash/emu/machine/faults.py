@@ -107,11 +107,11 @@ def _detail(
     if kind == "divergent_barrier":
         return f"lanes {_lanes(aux)} of the warp are elsewhere"
     if kind == "bad_barrier":
-        return (
-            "the barrier number must be 0 to 15"
-            if aux in (-1, (1 << 64) - 1)
-            else f"a thread count of {aux} is not a positive multiple of 32"
-        )
+        if aux == (1 << 64) - 2:
+            return "another warp waits at this barrier for another number of threads"
+        if aux == (1 << 64) - 1:
+            return "the barrier number must be 0 to 15"
+        return f"a thread count of {aux} is not a positive multiple of 32"
     if kind == "bad_mask":
         return {
             1: "this lane executes the instruction but its bit is not in the mask",
