@@ -303,8 +303,11 @@ class WarpBuilder(IRWriter):
         v = self.read_register(base.name)
         if v.ty not in INT_BITS:
             v = self.bitcast(v, f"i{BITS[v.ty]}")
-        v = self.resize(v, "i64")
-        return self.bin("add", v, self.i64(offset)) if offset else v
+        if v.ty != "i32":
+            v = self.resize(v, "i64")
+        if offset:  # a 32-bit address wraps at 32 bits
+            v = self.bin("add", v, self.const(v.ty, offset))
+        return self.resize(v, "i64")
 
     # ------------------------------------------------------------------------------------------- special registers
     def special(self, name: str) -> Value:

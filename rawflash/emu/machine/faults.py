@@ -133,12 +133,13 @@ def _detail(
 
 def _spinning(mask: int, others: int) -> str:
     """``mask``: lanes in the loop; ``others``: lanes of the warp that wait for them behind it."""
+    text = "every warp that has not finished spins or waits at a barrier, and nobody is left who could change what the loop reads"
     if others:
-        return (
-            f"lanes {_lanes(mask)} of a warp spin for what only others of it can do, but lanes {_lanes(others)} wait until the loop ends: "
-            "lanes of a warp run in lock step, so let the lane that succeeds do its work (and release the lock) inside the loop"
+        text += (
+            f"; lanes {_lanes(mask)} spin while lanes {_lanes(others)} of the warp wait for them behind the loop, in lock step: "
+            "if one of those should release them, let it do so inside the loop"
         )
-    return "every warp that has not finished spins or waits at a barrier, and nobody is left who could change what the loop reads"
+    return text
 
 
 def race_detail(other: int, kind: int, lowered: Lowered, g: Geometry, space: str | None) -> str:

@@ -137,6 +137,7 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
     put(record, Worker.WARPS, "Q", warps.ctypes.data)
     put(record, Worker.LOCAL_SHADOW_DELTA, "q", g.n_warps * locals_per_warp + SLACK)
     if race:
+        put(record, Worker.GENERATION, "i", 1)  # a record of all zeros means that nobody was there
         table = aligned(max(1, g.shared_bytes) * 16, 64)
         w.keep.append(table)
         put(record, Worker.RACE, "Q", table.ctypes.data)
