@@ -70,7 +70,7 @@ fa2_mma(const T* __restrict__ Q,  // [B, H, N, d]
     uint4* const Q_smem = smem + patch * D / rf::CHUNK;  // [16][D], this warp's rows of [Br][D]; O at the end
     uint4* const K_smem = smem + Q_CHUNKS;               // [Bc][D]
     uint4* const V_smem = K_smem + KV_CHUNKS;            // [Bc][D]
-    const rf::PatchAddresses<D> Q_at(Q_smem), K_at(K_smem), V_at(V_smem);
+    const rf::Patches<D> Q_patches(Q_smem), K_patches(K_smem), V_patches(V_smem);
 
     // -- state -------------------------------------------------------------------------------------------------------------
     rf::Strip<D> O_reg = {};
@@ -82,12 +82,10 @@ fa2_mma(const T* __restrict__ Q,  // [B, H, N, d]
     __syncwarp();  // so that every lane sees the warp's rows of Q
     const float sign = softmax_scale > 0.0f ? 1.0f : softmax_scale < 0.0f ? -1.0f : 0.0f;
     const float c = sign == 0.0f ? 1.0f : fabsf(softmax_scale) * rf::LOG2_E;  // 0: S is 0, whatever c is
-    const auto read_Q = [&](int k) { return rf::multiply<T>(rf::load_patch(Q_at(0, k)), sign); };
+    const auto read_Q = [&](auto k) { return rf::multiply<T>(Q_patches.load(rf::Int<0>{}, k), sign); };
     rf::Patch Q_reg[D / 16];
-    if constexpr (Q_STAYS)
-#pragma unroll
-        for (int k = 0; k < D / 16; ++k) Q_reg[k] = read_Q(k);
-    const auto Q_patch = [&](int k) { if constexpr (Q_STAYS) return Q_reg[k]; else return read_Q(k); };
+    if constexpr (Q_STAYS) rf::unrolled<D / 16>([&](auto k) { Q_reg[k] = read_Q(k); });
+    const auto Q_patch = [&](auto k) { if constexpr (Q_STAYS) return Q_reg[k]; else return read_Q(k); };
 
     const int shared_keys = rf::visible_end<CAUSAL>(i * Br, N, Nkv);            // that all rows of the tile see
     const int keys = rf::visible_end<CAUSAL>(min(i * Br + Br, N) - 1, N, Nkv);  // that its last row sees
@@ -104,7 +102,7 @@ fa2_mma(const T* __restrict__ Q,  // [B, H, N, d]
 
         // -- S = Q_i K_j^T -------------------------------------------------------------------------------------------------
         rf::Strip<Bc> S;
-        rf::product_QK<T, D, Bc>(S, Q_patch, K_at);
+        rf::product_QK<T, D, Bc>(S, Q_patch, K_patches);
         if (visible(0) < Bc) rf::hide(S, visible);
 
 #pragma unroll
@@ -133,7 +131,7 @@ fa2_mma(const T* __restrict__ Q,  // [B, H, N, d]
         }
 
         // -- O = O + P V_j -------------------------------------------------------------------------------------------------
-        rf::add_product_PV<T, D, Bc>(O_reg, S, V_at);
+        rf::add_product_PV<T, D, Bc>(O_reg, S, V_patches);
     }
 
     // -- O = O / l, LSE = |softmax_scale| m + ln l: registers -> SMEM -> HBM ------------------------------------------------

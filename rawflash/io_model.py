@@ -101,4 +101,5 @@ HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
     "fa1_qout": _q_outer,
     "fa2": _q_outer,
     "fa2_mma": _q_outer,
+    "fa2_pipe": _q_outer,
 }

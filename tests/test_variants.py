@@ -23,7 +23,7 @@ every_variant = pytest.mark.parametrize("name", LADDER)
 
 
 def test_the_ladder() -> None:
-    assert list(LADDER) == ["naive", "online", "fa1", "fa1_qout", "fa2", "fa2_mma"]
+    assert list(LADDER) == ["naive", "online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe"]
     assert all(name == v.name and len(name) <= 10 for name, v in LADDER.items())
 
 

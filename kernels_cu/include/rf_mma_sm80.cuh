@@ -34,18 +34,20 @@ constexpr bool is_fp16<fp16> = true;
 struct Patch { unsigned reg[4]; };
 using Sums = float[4];
 
-/// Lane L gives the SMEM address of its half row: row L % 16, chunk L / 16 of the patch.
+/// Lane L gives the SMEM address of its half row: row L % 16, chunk L / 16 of the patch. OFFSET bytes from there, in the instruction.
+template <int OFFSET>
 __device__ __forceinline__ Patch load_patch(unsigned address) {
     Patch x;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.reg[0]), "=r"(x.reg[1]), "=r"(x.reg[2]), "=r"(x.reg[3]) : "r"(address) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4 + %5];"
+                 : "=r"(x.reg[0]), "=r"(x.reg[1]), "=r"(x.reg[2]), "=r"(x.reg[3]) : "r"(address), "n"(OFFSET) : "memory");
     return x;
 }
 
+template <int OFFSET>
 __device__ __forceinline__ Patch load_patch_turned(unsigned address) {
     Patch x;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x.reg[0]), "=r"(x.reg[1]), "=r"(x.reg[2]), "=r"(x.reg[3]) : "r"(address) : "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4 + %5];"
+                 : "=r"(x.reg[0]), "=r"(x.reg[1]), "=r"(x.reg[2]), "=r"(x.reg[3]) : "r"(address), "n"(OFFSET) : "memory");
     return x;
 }
 

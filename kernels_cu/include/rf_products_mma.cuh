@@ -48,40 +48,36 @@ __device__ __forceinline__ float row_max(const Sums (&S)[N8], int h) {
     return quad_reduce(fmaxf(left, right), Max{});
 }
 
-/// S = Q K^T.  Q_patch(k) is the patch of Q at columns 16 k; at: addresses of the patches of K, keys in rows.
+/// S = Q K^T.  Q_patch(k) is the patch of Q at columns 16 k; K: a tile with keys in rows.
 template <class T, int D, int BC, class QPatch>
-__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], QPatch Q_patch, const PatchAddresses<D>& at) {
+__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], const QPatch& Q_patch, const Patches<D>& K) {
 #pragma unroll
     for (int n = 0; n < BC / 8; ++n)
 #pragma unroll
         for (int e = 0; e < 4; ++e) S[n][e] = 0.0f;
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k) {
+    unrolled<D / 16>([&](auto k) {
         const Patch Q_reg = Q_patch(k);
-#pragma unroll
-        for (int n = 0; n < BC / 16; ++n) {
-            const Patch K_reg = load_patch(at(n, k));
+        unrolled<BC / 16>([&](auto n) {
+            const Patch K_reg = K.load(n, k);
             mma<T>(S[2 * n], Q_reg, K_reg.reg[0], K_reg.reg[2], S[2 * n]);
             mma<T>(S[2 * n + 1], Q_reg, K_reg.reg[1], K_reg.reg[3], S[2 * n + 1]);
-        }
-    }
+        });
+    });
 }
 
 /// O += P V.  P is rounded to T, two keys to a register, which makes each two of its columns of sums the next left operand.
 template <class T, int D, int BC>
-__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const PatchAddresses<D>& at) {
-#pragma unroll
-    for (int k = 0; k < BC / 16; ++k) {
+__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const Patches<D>& V) {
+    unrolled<BC / 16>([&](auto k) {
         Patch P_reg;
 #pragma unroll
         for (int x = 0; x < 4; ++x) P_reg.reg[x] = pack<T>(P[2 * k + x / 2][x % 2 * 2], P[2 * k + x / 2][x % 2 * 2 + 1]);
-#pragma unroll
-        for (int n = 0; n < D / 16; ++n) {
-            const Patch V_reg = load_patch_turned(at(k, n));
+        unrolled<D / 16>([&](auto n) {
+            const Patch V_reg = V.load_turned(k, n);
             mma<T>(O[2 * n], P_reg, V_reg.reg[0], V_reg.reg[1], O[2 * n]);
             mma<T>(O[2 * n + 1], P_reg, V_reg.reg[2], V_reg.reg[3], O[2 * n + 1]);
-        }
-    }
+        });
+    });
 }
 
 /// O: registers -> SMEM, rounded to T, for store_tile.

@@ -32,25 +32,30 @@ struct Swizzle {
     static __device__ __forceinline__ int position(int row, int c) { return row * CHUNKS + (c ^ (row / (8 / GROUP) % GROUP)); }
 };
 
-/// The address of this lane's row of every patch of a tile, for ldmatrix. The swizzle repeats after 8 rows and after GROUP chunks, so
-/// that all patches are GROUP / 2 addresses and constants.
+/// The patches of a tile in SMEM, as ldmatrix reads them. The swizzle repeats after 8 rows and after GROUP chunks, so that the addresses
+/// of all patches are GROUP / 2 addresses and constants.
 template <int D>
-class PatchAddresses {
+class Patches {
     using Lies = Swizzle<D>;
     static constexpr int PERIOD = Lies::GROUP / 2;
     unsigned at[PERIOD];
 
+    template <int R, int K>
+    static constexpr int offset = 16 * (R * PATCH_ROWS * Lies::CHUNKS + K / PERIOD * Lies::GROUP);
+
   public:
-    __device__ __forceinline__ explicit PatchAddresses(const uint4* tile) {
+    __device__ __forceinline__ explicit Patches(const uint4* tile) {
 #pragma unroll
         for (int k = 0; k < PERIOD; ++k)
             at[k] = __cvta_generic_to_shared(tile + Lies::position(lane_index() % PATCH_ROWS, lane_index() / PATCH_ROWS + 2 * k));
     }
 
-    /// Patch at rows 16 r .. and columns 16 k .. of the tile.
-    __device__ __forceinline__ unsigned operator()(int r, int k) const {
-        return at[k % PERIOD] + 16 * (r * PATCH_ROWS * Lies::CHUNKS + k / PERIOD * Lies::GROUP);
-    }
+    /// The patch at rows 16 R .. and columns 16 K .. of the tile.
+    template <int R, int K>
+    __device__ __forceinline__ Patch load(Int<R>, Int<K>) const { return load_patch<offset<R, K>>(at[K % PERIOD]); }
+
+    template <int R, int K>
+    __device__ __forceinline__ Patch load_turned(Int<R>, Int<K>) const { return load_patch_turned<offset<R, K>>(at[K % PERIOD]); }
 };
 
 // --------------------------------------------------------------------------------------------------------- HBM <-> SMEM

@@ -18,6 +18,21 @@ __device__ __forceinline__ unsigned kv_head(unsigned bh, unsigned H, unsigned Hk
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a - 1) / b + 1; }  // a >= 1: cannot overflow
 __host__ __device__ constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
 
+/// A number in a type, so that it stays a constant when it is handed to a function.
+template <int VALUE>
+struct Int {
+    __device__ __forceinline__ constexpr operator int() const { return VALUE; }
+};
+
+/// f(Int<0>{}), ..., f(Int<N - 1>{}): a loop whose counter may become part of an instruction.
+template <int N, int I = 0, class F>
+__device__ __forceinline__ void unrolled(const F& f) {
+    if constexpr (I < N) {
+        f(Int<I>{});
+        unrolled<N, I + 1>(f);
+    }
+}
+
 struct Max {
     __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };

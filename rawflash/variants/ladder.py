@@ -67,6 +67,16 @@ _RUNGS = (
         rules=_TENSOR,
         dtypes=("fp16", "bf16"),
     ),
+    Variant(
+        name="fa2_pipe",
+        file="fa2_pipe.cu",
+        title="fa2_mma with cp.async: tiles travel while tensor cores work on the other one",
+        changed="Loads behind the products: V_j arrives during Q K_j, K_j+1 during P V_j; the bytes and the SMEM stay",
+        entry_points=("fa2_pipe",),
+        make_plan=plans.fa2_pipe_plan,
+        rules=_TENSOR,
+        dtypes=("fp16", "bf16"),
+    ),
 )
 
 LADDER: dict[str, Variant] = {variant.name: variant for variant in _RUNGS}

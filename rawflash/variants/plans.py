@@ -12,7 +12,7 @@ from rawflash.problem import Problem
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
-__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_mma_plan", "fa2_plan", "naive_plan", "online_plan"]
+__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_mma_plan", "fa2_pipe_plan", "fa2_plan", "naive_plan", "online_plan"]
 
 _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
@@ -133,3 +133,8 @@ def _mma_smem(p: Problem, t: Tiling) -> int:
 def fa2_mma_plan(p: Problem, t: Tiling) -> Plan:
     """fa2's grid; one warp per 16 rows of a query tile."""
     return _q_tile_plan("fa2_mma", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1))
+
+
+def fa2_pipe_plan(p: Problem, t: Tiling) -> Plan:
+    """fa2_mma's grid and tiles."""
+    return _q_tile_plan("fa2_pipe", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1))

@@ -10,14 +10,18 @@ extern "C" __global__ void tile(const T* X, T* Y, unsigned* as_it_lies, unsigned
     rf::load_tile<ROWS, d, ROWS / 16 * rf::LANES>(X_smem, X, valid, threadIdx.x);
     __syncthreads();
     const int first = rf::warp_index() * 16;
-    const rf::PatchAddresses<D> at(X_smem);
-    for (int k = 0; k < D / 16; ++k) {
-        const rf::Patch x = rf::load_patch(at(rf::warp_index(), k)), y = rf::load_patch_turned(at(rf::warp_index(), k));
-        for (int r = 0; r < 4; ++r) {
-            as_it_lies[((rf::warp_index() * (D / 16) + k) * rf::LANES + rf::lane_index()) * 4 + r] = x.reg[r];
-            turned[((rf::warp_index() * (D / 16) + k) * rf::LANES + rf::lane_index()) * 4 + r] = y.reg[r];
-        }
-    }
+    const rf::Patches<D> patches(X_smem);
+    if (rf::warp_index() == 0)
+        rf::unrolled<ROWS / 16>([&](auto r) {
+            rf::unrolled<D / 16>([&](auto k) {
+                const rf::Patch x = patches.load(r, k), y = patches.load_turned(r, k);
+                for (int reg = 0; reg < 4; ++reg) {
+                    const int at = ((r * (D / 16) + k) * rf::LANES + rf::lane_index()) * 4 + reg;
+                    as_it_lies[at] = x.reg[reg];
+                    turned[at] = y.reg[reg];
+                }
+            });
+        });
     rf::store_tile<16, d>(Y + first * d, X_smem + first * D / rf::CHUNK, valid - first);
 }
 
@@ -26,11 +30,11 @@ extern "C" __global__ void products(const T* A, float* S_out, T* O_out) {
     __shared__ uint4 A_smem[16 * D / rf::CHUNK];
     rf::load_tile<16, d, rf::LANES>(A_smem, A, 16, threadIdx.x);
     __syncwarp();
-    const rf::PatchAddresses<D> at(A_smem);
+    const rf::Patches<D> patches(A_smem);
     rf::Strip<16> S;
     rf::Strip<D> O = {};
-    rf::product_QK<T, D, 16>(S, [&](int k) { return rf::load_patch(at(0, k)); }, at);
-    rf::add_product_PV<T, D, 16>(O, S, at);
+    rf::product_QK<T, D, 16>(S, [&](auto k) { return patches.load(rf::Int<0>{}, k); }, patches);
+    rf::add_product_PV<T, D, 16>(O, S, patches);
     for (int n = 0; n < 2; ++n)
         for (int e = 0; e < 4; ++e) S_out[(rf::quad_row() + 8 * rf::half(e)) * 16 + 8 * n + 2 * rf::quad_lane() + e % 2] = S[n][e];
     __syncwarp();
