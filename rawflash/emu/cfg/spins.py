@@ -5,18 +5,21 @@ contains an instruction that can see memory change:
 
 * a test of an mbarrier, an ordered or volatile load, a compare-and-swap or an exchange: always;
 * a barrier, in a loop that stores nothing: such a loop may never end, and this is where that is noticed;
-* any other atomic whose result is used, a load that skips the first-level cache, and in a loop with a fence or a nanosleep any load: if
-  its address is the same in every iteration. So a histogram is not such a loop, and a queue of work is.
+* any other atomic whose result is used, or a load that skips the first-level cache: if its address is the same in every iteration. So
+  a histogram is not such a loop, and a queue of work is;
+* any load from such an address, if the loop has a fence or a nanosleep, or computes nothing from one iteration to the next, so that
+  only memory can end it.
 
 Of nested loops around one such instruction only the innermost gets the block.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rawflash.emu.cfg.blocks import Block
 from rawflash.emu.cfg.defuse import defs, registers, uses
+from rawflash.emu.cfg.liveness import live_in
 from rawflash.emu.ptx.tree import Address, Instruction
 
 ORDERED = frozenset(("volatile", "relaxed", "acquire", "mmio"))
@@ -24,23 +27,42 @@ PURE = frozenset("add sub mul mad shl shr and or xor not mov cvt cvta selp min m
 STORES = frozenset("st cp stmatrix wmma rf".split())  # what changes memory without saying whether the value is another one
 
 
+@dataclass
+class _Loop:
+    """A loop: its blocks, those of them with a back edge, and what is asked of them."""
+
+    header: int
+    body: set[int]
+    sources: set[int]
+    writers: dict[str, list[Instruction]] = field(default_factory=dict)
+    stores: bool = False
+    pauses: bool = False
+
+    def look(self, blocks: list[Block], live: list[set[str]]) -> None:
+        """Fill in the rest. ``live``: registers live at the start of every block."""
+        everything = [i for n in self.body for i in (*blocks[n].instructions, *filter(None, (blocks[n].instruction,)))]
+        for i in everything:
+            for name in defs(i):
+                self.writers.setdefault(name, []).append(i)
+        self.stores = any(_changes_silently(i) for i in everything)
+        self.pauses = any(i.opcode in ("membar", "fence", "nanosleep") for i in everything) or live[self.header].isdisjoint(self.writers)
+
+
 def split_spin_loops(blocks: list[Block]) -> list[Block]:
     """The blocks with a ``yield`` block before the back edges of loops that may wait; renumbered."""
-    if not any(b.kind == "barrier" or any(_polls_always(i) or _polls_if_fixed(i, True) for i in b.instructions) for b in blocks):
+    loops = sorted(_loops(blocks), key=lambda loop: len(loop.body))
+    if not loops:
         return blocks
-    loops = _loops(blocks)
+    live = live_in(blocks, set())
+    for loop in loops:
+        loop.look(blocks, live)
     chosen: dict[int, tuple[Instruction, bool]] = {}  # block with a back edge -> the instruction that polls, whether the loop stores
     for b in blocks:
-        around = sorted((header for header, (body, _) in loops.items() if b.index in body), key=lambda h: len(loops[h][0]))
-        if not around:
-            continue
-        body, sources = loops[around[0]]
-        poll = _poll(b, [blocks[n] for n in body])
-        stores = any(_changes_silently(i) for n in body for i in blocks[n].instructions)
-        if poll is None and b.kind == "barrier" and not stores:
-            poll = b.instruction
-        if poll is not None:
-            chosen.update((s, (poll, stores)) for s in sources if s not in chosen and blocks[s].kind in ("jump", "branch", "brx"))
+        inner = next((loop for loop in loops if b.index in loop.body), None)
+        poll = _poll(b, inner) if inner is not None else None
+        if inner is not None and poll is not None:
+            ends = (s for s in inner.sources if s not in chosen and blocks[s].kind in ("jump", "branch", "brx"))
+            chosen.update((s, (poll, inner.stores)) for s in ends)
     return _split(blocks, chosen) if chosen else blocks
 
 
@@ -64,17 +86,12 @@ def _changes_silently(i: Instruction) -> bool:
     return i.opcode in STORES or (i.opcode in ("bar", "barrier") and "arrive" in i.mods)
 
 
-def _poll(block: Block, body: list[Block]) -> Instruction | None:
-    pauses = any(i.opcode in ("membar", "fence", "nanosleep") for b in body for i in b.instructions)
-    writers: dict[str, list[Instruction]] = {}
-    for b in body:
-        for i in [*b.instructions, *([b.instruction] if b.instruction is not None else [])]:
-            for name in defs(i):
-                writers.setdefault(name, []).append(i)
+def _poll(block: Block, loop: _Loop) -> Instruction | None:
+    """The instruction of a block that watches memory."""
     for i in block.instructions:
-        if _polls_always(i) or (_polls_if_fixed(i, pauses) and _is_fixed(i, writers)):
+        if _polls_always(i) or (_polls_if_fixed(i, loop.pauses) and _is_fixed(i, loop.writers)):
             return i
-    return None
+    return block.instruction if block.kind == "barrier" and not loop.stores else None
 
 
 def _is_fixed(i: Instruction, writers: dict[str, list[Instruction]]) -> bool:
@@ -94,25 +111,23 @@ def _is_fixed(i: Instruction, writers: dict[str, list[Instruction]]) -> bool:
     return all(fixed(name, frozenset()) for name in registers(address))
 
 
-def _loops(blocks: list[Block]) -> dict[int, tuple[set[int], set[int]]]:
-    """header -> (blocks of the loop, those of them with the back edges)."""
+def _loops(blocks: list[Block]) -> list[_Loop]:
+    successors = {b.index: b.successors for b in blocks}
     predecessors: dict[int, list[int]] = {}
     for b in blocks:
         for s in b.successors:
             predecessors.setdefault(s, []).append(b.index)
-    found: dict[int, tuple[set[int], set[int]]] = {}
+    found: dict[int, _Loop] = {}
     for b in blocks:
         for header in b.successors:
             if header > b.index:
                 continue
-            after = _reach(header, {x.index: x.successors for x in blocks}, -1)
-            if b.index not in after:
-                continue
-            body = (_reach(b.index, predecessors, header) & after) | {header, b.index}
-            old = found.setdefault(header, (set(), set()))
-            old[0].update(body)
-            old[1].add(b.index)
-    return found
+            after = _reach(header, successors, -1)
+            if b.index in after:
+                loop = found.setdefault(header, _Loop(header, {header}, set()))
+                loop.body |= _reach(b.index, predecessors, header) & after
+                loop.sources.add(b.index)
+    return list(found.values())
 
 
 def _reach(start: int, edges: dict[int, list[int]], stop: int) -> set[int]:

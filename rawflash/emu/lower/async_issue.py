@@ -162,11 +162,11 @@ def _learn_sizes(b: IRWriter) -> None:
         base = b.load("i64", b.gep(b.gep("%w", Worker.ADDRS), b.bin("shl", b.resize(first, "i64"), b.i64(3))))
         b.raw(f"call void @rf_l2(ptr %w, ptr %warp, {memo.typed}, {base.typed}, i32 {READ})")
     b.store(width, b.gep(memo, Memo.WIDTH))
+    b.store(b.i64(-1), b.gep(memo, Memo.LOW))  # of another width: not to be recalled
     b.store(b.bin("and", now, b.bin("xor", group, b.i32(-1))), left)
     leave_with(b, code)
     b.jump(head)
     b.label(done)
-    b.store(b.i64(-1), b.gep(memo, Memo.LOW))
     b.raw("ret i32 0")
 
 

@@ -15,6 +15,7 @@ CONST_WINDOW = 4 << 60  # behind it a host address
 WINDOW_SHIFT = 60
 
 STACK_ENTRIES = 128
+SPARES = 3  # patterns that an access site remembers besides its last one
 QUANTUM = 256  # iterations of a spin loop before the other warps get their turn
 
 
@@ -88,6 +89,7 @@ class Worker:
     PAIRED = 1984  # i32 count, then up to 7 x {i32 site, i32 site}: barriers of one id that warps met at different places
     POSITION = 2048  # i64: place of the current CTA in the order
     L2_LOCAL = 2056  # i64: first sector of this worker's local memory, as the simulated cache numbers them
+    SPARES = 2080  # ptr to the MEMO records of earlier patterns, SPARES of them per site
     ROUNDS = 2064  # i32: rounds of the current CTA
     IDLE = 2068  # i32: of them the last ones in which its warps only spun
     FRESH = 2072  # i32: something has happened since its worker last reported that nothing does

@@ -85,6 +85,10 @@ def _bounds(b: IRWriter, lo: Value, span_end: Value, site: Value, first: Value) 
 def learn(b: IRWriter) -> None:
     """i32 rf_learn(w, memo, mask): work out one pattern, remember it. 0 or an error kind. Addresses are in WORKER.ADDRS."""
     fields = {"site": Memo.SITE, "size": Memo.WIDTH, "space": Memo.SPACE, "write": Memo.WRITE, "count": Memo.COUNTED, "align": Memo.ALIGN}
+    recalled = b.define("call i32 @rf_recall(ptr %w, ptr %memo, i32 %mask)", "i32")
+    with b.when(b.cmp("icmp ne", recalled, b.i32(0))):
+        b.raw("ret i32 0")
+        b.label(b.new_label("dead"))
     for name, offset in fields.items():
         b.raw(f"%{name}.at = getelementptr i8, ptr %memo, i64 {offset}")
         b.raw(f"%{name} = load i32, ptr %{name}.at")

@@ -11,10 +11,13 @@ from rawflash.emu.lower.l2 import l2_functions
 from rawflash.emu.lower.learn import blame, blame_window, flush, init_check, learn
 from rawflash.emu.lower.movers import gather, mark, scatter
 from rawflash.emu.lower.races import race_functions
+from rawflash.emu.lower.recall import recall
 from rawflash.emu.lower.scheduler import scheduler_functions
 from rawflash.emu.lower.sectors import sector_functions
 from rawflash.emu.lower.slowpath import WIDTHS, function_text
 from rawflash.emu.lower.wavefronts import wavefronts
+
+WIDE = 'noinline nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
 
 
 def runtime_module() -> str:
@@ -26,6 +29,7 @@ def runtime_module() -> str:
         function_text("rf_wavefronts", "void", "ptr %w, ptr %memo, i32 %mask, i32 %size", wavefronts, declarations, cold),
         function_text("rf_blame", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i32 %write", blame, declarations, cold),
         function_text("rf_blame_window", "i32", "ptr %w, i32 %mask, i32 %size, i32 %site, i64 %limit", blame_window, declarations, cold),
+        function_text("rf_recall", "i32", "ptr %w, ptr %memo, i32 %mask", recall, declarations, WIDE),
         function_text("rf_learn", "i32", "ptr %w, ptr %memo, i32 %mask", learn, declarations, cold),
         function_text("rf_init_check", "i32", "ptr %w, ptr %memo, ptr %shadow, i64 %base", init_check, declarations, cold),
         function_text("rf_mark", "void", "ptr %shadow, ptr %memo, i32 %size", mark, declarations, cold),

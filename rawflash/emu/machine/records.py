@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rawflash.emu.lower.access import SPACES, address_key
 from rawflash.emu.lower.kernel import Lowered
-from rawflash.emu.lower.layout import QUEUE_LIMIT, QUEUE_START, Alloc, Copy, Launch, Memo, Site, Warp, Worker
+from rawflash.emu.lower.layout import QUEUE_LIMIT, QUEUE_START, SPARES, Alloc, Copy, Launch, Memo, Site, Warp, Worker
 
 SLACK = 4096  # bytes around memory that a wide load of a partly active warp may touch
 Bytes = NDArray[np.uint8]
@@ -100,7 +100,7 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
     """Buffers of one worker, its warps included."""
     record = aligned(Worker.SIZE)
     n_sites = max(1, len(lowered.sites))
-    memos = aligned(n_sites * Memo.SIZE)
+    memos = aligned((1 + SPARES) * n_sites * Memo.SIZE)  # the sites' memos, then their spares
     _describe_sites(memos, lowered, count)
     counts = np.zeros((n_sites, g.n_slots, Site.SIZE // 8), np.int64)
     blocks = np.zeros((len(lowered.blocks), 2), np.int64)
@@ -133,6 +133,7 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
     put(record, Worker.LAUNCH, "Q", launch.ctypes.data)
     put(record, Worker.BLOCKS, "Q", blocks.ctypes.data)
     put(record, Worker.MEMOS, "Q", memos.ctypes.data)
+    put(record, Worker.SPARES, "Q", memos.ctypes.data + n_sites * Memo.SIZE)
     put(record, Worker.COUNTS, "Q", counts.ctypes.data)
     put(record, Worker.WARPS, "Q", warps.ctypes.data)
     put(record, Worker.LOCAL_SHADOW_DELTA, "q", g.n_warps * locals_per_warp + SLACK)
@@ -145,16 +146,19 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
 
 
 def _describe_sites(memos: Bytes, lowered: Lowered, count: bool) -> None:
-    """Nothing is remembered yet; what each site is never changes."""
+    """Nothing is remembered yet; what each site is never changes, and is the same in its spares."""
     wide = memos.view(np.int64).reshape(-1, Memo.SIZE // 8)
     narrow = memos.view(np.int32).reshape(-1, Memo.SIZE // 4)
     wide[:, Memo.LOW // 8] = -1
+    spares = len(wide) // (1 + SPARES)  # where they begin
     for site in lowered.sites:
-        row = narrow[site.index]
-        row[Memo.SITE // 4], row[Memo.WIDTH // 4], row[Memo.ALIGN // 4] = site.index, site.size, site.size
-        row[Memo.SPACE // 4], row[Memo.WRITE // 4] = SPACES.get(site.space, 0), site.write
-        row[Memo.COUNTED // 4] = 2 if count and site.instruction.opcode in ("ldmatrix", "stmatrix") else count
-        wide[site.index, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0
+        for rows in (slice(site.index, site.index + 1), slice(spares + SPARES * site.index, spares + SPARES * (site.index + 1))):
+            narrow[rows, Memo.SITE // 4] = site.index
+            narrow[rows, [Memo.WIDTH // 4, Memo.ALIGN // 4]] = site.size
+            narrow[rows, Memo.SPACE // 4] = SPACES.get(site.space, 0)
+            narrow[rows, Memo.WRITE // 4] = site.write
+            narrow[rows, Memo.COUNTED // 4] = 2 if count and site.instruction.opcode in ("ldmatrix", "stmatrix") else count
+            wide[rows, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0
 
 
 def flush_memos(w: WorkerMemory) -> None:

@@ -67,6 +67,14 @@ def test_deadlocks_are_found_at_once(name: str) -> None:
     assert caught.value.cu_line is not None and "while" in lines[caught.value.cu_line - 1]
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_loop_that_only_memory_can_end(seed: int | None) -> None:
+    """The load is an ordinary one, but the loop computes nothing else: it can only be waiting."""
+    flag, out = zeros(1, np.int32), zeros(64, np.int32)
+    within(30, lambda: launch(waiting(seed), "plain_flag", 1, 64, flag, out))
+    assert out.tolist() == [1] * 64
+
+
 def test_deadlock_of_one_cta_among_many() -> None:
     """The other CTAs are done; the one whose flag is never set is the one that is named."""
     with pytest.raises(emu.Deadlock) as caught:

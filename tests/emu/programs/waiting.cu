@@ -52,6 +52,13 @@ extern "C" __global__ void never_set(volatile int* flag, int* out) {
     __syncthreads();
     out[threadIdx.x] = 1;
 }
+extern "C" __global__ void plain_flag(int* flag, int* out) {  // only the compiler is told that memory changes
+    if (threadIdx.x < 32)
+        while (*flag == 0) asm volatile("" ::: "memory");
+    else
+        *flag = 1;
+    out[threadIdx.x] = 1;
+}
 extern "C" __global__ void two_locks(int* locks) {  // each warp holds one and wants the other
     int mine = threadIdx.x / 32;
     if (threadIdx.x % 32 == 0) {
