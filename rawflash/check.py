@@ -114,9 +114,7 @@ def compare(
         sentence = _worst("O", got_O, expected.O, allowed)
     elif lse_ratio > 1:
         sentence = _worst("LSE", got_LSE, expected.LSE, lse_allowed)
-    return CheckResult(
-        not sentence, err, expected.baseline_err, expected.tol, max(ratio, lse_ratio), lse_err, expected.lse_tol, sentence
-    )
+    return CheckResult(not sentence, err, expected.baseline_err, expected.tol, max(ratio, lse_ratio), lse_err, expected.lse_tol, sentence)
 
 
 def _form(x: Any, name: str, shape: tuple[int, ...], dtype: np.dtype) -> str:
@@ -151,8 +149,7 @@ def _worst(name: str, got: Array, want: Array, allowed: Array) -> str:
     where = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
     limit = gap[where] / ratio[where]
     return (
-        f"{name}{list(where)} is {got[where]:.6g} where the reference is {want[where]:.6g}: "
-        f"off by {gap[where]:.3g}, tolerance {limit:.3g}"
+        f"{name}{list(where)} is {got[where]:.6g} where the reference is {want[where]:.6g}: off by {gap[where]:.3g}, tolerance {limit:.3g}"
     )
 
 

@@ -189,7 +189,7 @@ class _Run:
             figures = compiled.resources.get(launch.entry)
             if figures is None:
                 known = ", ".join(compiled.resources) or "none"
-                raise LaunchError(f"{self.source.name} has no kernel {launch.entry!r}; it has {known} (is it extern \"C\"?)")
+                raise LaunchError(f'{self.source.name} has no kernel {launch.entry!r}; it has {known} (is it extern "C"?)')
             reason = _does_not_fit(launch, figures, self.gpu)
             if reason:
                 raise InvalidConfiguration(self.variant.name, reason)

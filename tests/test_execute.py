@@ -154,7 +154,12 @@ def test_a_good_run_fills_everything() -> None:
     assert not any(name.startswith(("time/", "perf/")) for name in m)
     assert result.resources["copy"]["threads"] == 32
     assert [(t.name, t.counted_read, t.modelled_read, t.counted_write) for t in result.tensors] == [("Q", 1536, 1536, 0), ("O", 0, 0, 1536)]
-    assert len(result.tags["ptx_hash"]) == 16 and result.tags["arch"] == "80" and "-lineinfo" in result.tags["options"] and len(result.tags["source_hash"]) == 16
+    assert (
+        len(result.tags["ptx_hash"]) == 16
+        and result.tags["arch"] == "80"
+        and "-lineinfo" in result.tags["options"]
+        and len(result.tags["source_hash"]) == 16
+    )
     assert set(result.texts) == {"copy.cu", "kernel.ptx", "nvrtc.log", "traffic.md"}
     assert result.outputs["O"].shape == PROBLEM.shape_q
     assert run().outputs == {}

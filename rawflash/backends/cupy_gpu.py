@@ -227,7 +227,7 @@ class EventTimer:
 
 
 def _nvml_driver() -> str:
-    """" (driver 580.65.06)" when nvidia-ml-py can tell, else ""."""
+    """ " (driver 580.65.06)" when nvidia-ml-py can tell, else ""."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
