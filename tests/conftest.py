@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import rawflash
 from rawflash.execute import RunResult, TensorBytes
 
 
@@ -30,6 +31,8 @@ def workdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in os.environ:
         if name.startswith(("MLFLOW_", "HYDRA_")):
             monkeypatch.delenv(name)
+    # Processes that a test starts run the tree under test, not a copy that was installed earlier.
+    monkeypatch.setenv("PYTHONPATH", str(Path(rawflash.__file__).resolve().parent.parent))
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
