@@ -7,6 +7,7 @@ launch:          limits -> arguments -> records -> worker threads run rf_run -> 
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
 from dataclasses import dataclass, field
@@ -25,12 +26,23 @@ from rawflash.emu.machine.crew import Crew
 from rawflash.emu.machine.faults import fault
 from rawflash.emu.machine.hostcalls import HostCalls
 from rawflash.emu.machine.l2 import l2_cache
-from rawflash.emu.machine.records import Dim3, Geometry, WorkerMemory, alloc_table, get, launch_record, put, worker_memory
+from rawflash.emu.machine.records import (
+    Bytes,
+    Dim3,
+    Geometry,
+    WorkerMemory,
+    alloc_table,
+    blank_memos,
+    get,
+    launch_record,
+    put,
+    worker_memory,
+)
 from rawflash.emu.machine.residents import run_residents
 from rawflash.emu.machine.stalls import Stalls
 from rawflash.emu.params import EmuParams, L2Params
 from rawflash.emu.ptx.tree import Module
-from rawflash.emu.traffic.collect import collect
+from rawflash.emu.traffic.collect import Tally, collect
 from rawflash.emu.traffic.l2 import L2Traffic
 from rawflash.emu.traffic.report import LaunchReport
 
@@ -45,7 +57,18 @@ class Compiled:
 
     lowered: Lowered
     library: jit.Library
+    params: EmuParams
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @functools.cached_property
+    def tally(self) -> Tally:
+        """Where its counters belong."""
+        return Tally(self.lowered)
+
+    @functools.cached_property
+    def memos(self) -> Bytes:
+        """Its memos when nothing is remembered yet."""
+        return blank_memos(self.lowered, self.params.count)
 
     @property
     def address(self) -> int:
@@ -89,7 +112,7 @@ def compile_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape
     imports = {symbol: runtime.addresses[symbol] for symbol in SIGNATURES}
     library = jit.Library(label, image, ["kernel"], imports)
     seconds["load"] = time.perf_counter() - begin - sum(seconds.values())
-    return Compiled(lowered, library, seconds)
+    return Compiled(lowered, library, params, seconds)
 
 
 def launch(
@@ -168,7 +191,7 @@ class _Run:
             self.races = np.zeros(16 * arena.used_bytes, np.uint8)
 
     def _hire(self) -> WorkerMemory:
-        w = worker_memory(self.lowered, self.geometry, self.record, self.local_stride, self.params.racecheck, self.params.count)
+        w = worker_memory(self.lowered, self.compiled.memos, self.geometry, self.record, self.local_stride, self.params.racecheck)
         if self.params.racecheck:
             put(w.record, Worker.GLOBAL_RACE, "Q", self.races.ctypes.data)
             put(w.record, Worker.GLOBAL_ORIGIN, "Q", self.arena.base)
@@ -216,7 +239,7 @@ class _Run:
             raise fault(self.lowered, first.record, self.geometry, module.text.splitlines(), self.arena, self.bound, self.host.note)
 
     def report(self) -> LaunchReport:
-        r = collect(self.lowered, self.crew.workers, self.slots, self.geometry.n_warps)
+        r = collect(self.compiled.tally, self.crew.workers, self.slots, self.geometry.n_warps)
         r.output = "".join(self.host.output)
         r.l2 = self.l2
         return r

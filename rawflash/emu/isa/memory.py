@@ -61,18 +61,15 @@ def ld(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     m = {"space": "global", "order": None, "scope": None, **m}
     bits, n, per = _pieces(m)
     space = _space(b, m, i.operands[1])
-    address = b.address(i.operands[1])
     if space == "param":
         _check_param(b, i.operands[1], bits // 8 * n)
-    if space == "param" and not address.lanes:
-        values = access.param_load(b, address, bits, n)
-    elif space == "param":
-        values = access.load(b, "const", address, bits, n)
+        address = b.address(i.operands[1])
+        values = access.load(b, "const", address, bits, n) if address.lanes else access.param_load(b, address, bits, n)
     elif space == "call_param":
-        values = access.load(b, "local", address, bits, n)
+        values = access.load(b, "local", b.address(i.operands[1]), bits, n)
     else:
         strong = m["order"] in ("relaxed", "acquire", "mmio")
-        values = access.load(b, space, address, bits, n, volatile=strong or m["order"] == "volatile", ordered=strong)
+        values = access.load(b, space, b.place(i.operands[1]), bits, n, volatile=strong or m["order"] == "volatile", ordered=strong)
         if m["order"] == "acquire":
             order(b, m["scope"])
     target = i.operands[0]
@@ -97,7 +94,7 @@ def st(b: WarpBuilder, i: Instruction, m: Mods) -> None:
     space = _space(b, m, i.operands[0])
     if space == "const":
         raise b.unsupported("constant memory cannot be written")
-    address = b.address(i.operands[0])
+    address = b.place(i.operands[0])
     source = i.operands[1]
     items = source.items if isinstance(source, Vector) else (source,)
     values: list[Value] = []

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rawflash.emu.lower.builder import WarpBuilder
+from rawflash.emu.lower.builder import Group, Place, WarpBuilder
+from rawflash.emu.lower.calls import call, check, first_of, same_pattern, shadow, unless, window
+from rawflash.emu.lower.groups import can_join, join, suspect
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.lower.l2 import READ, READ_WRITE, WRITE
 from rawflash.emu.lower.layout import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
-from rawflash.emu.lower.signatures import SIGNATURES
 from rawflash.emu.lower.slowpath import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED
 
 SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST}
@@ -30,25 +31,7 @@ class Touched:
     site: int
     mask: Value
     uniform: bool
-
-
-def call(b: WarpBuilder, name: str, *args: Value) -> Value | None:
-    """Call a runtime function."""
-    ret, params = SIGNATURES[name]
-    b.declarations.add(f"declare {ret} @{name}({params})")
-    text = f"call {ret} @{name}({', '.join(a.typed for a in args)})"
-    if ret == "void":
-        b.raw(text)
-        return None
-    return b.define(text, ret)
-
-
-def check(b: WarpBuilder, code: Value | None) -> None:
-    """Leave through the failure exit unless a runtime function returned 0."""
-    assert code is not None
-    ok = b.new_label("ok")
-    b.branch(b.cmp("icmp eq", code, b.i32(0)), ok, b.fail_label, likely=True)
-    b.label(ok)
+    group: Group | None = None
 
 
 def address_key(space: str, size: int, count: bool) -> int:
@@ -58,65 +41,55 @@ def address_key(space: str, size: int, count: bool) -> int:
     return GLOBAL_KEY if space in ("global", "const") else max(size - 1, 3)
 
 
-def touch(b: WarpBuilder, space: str, address: Value, size: int, write: bool, ordered: bool = False, update: bool = False) -> Touched:
+def touch(
+    b: WarpBuilder, space: str, address: Place | Value, size: int, write: bool, ordered: bool = False, update: bool = False
+) -> Touched:
     """Check and count one access of ``size`` bytes per lane. ``address`` is space-relative, i32 or i64, scalar or vector.
 
     ``ordered``: the access orders itself (relaxed, acquire, release), so the race detector ignores it. ``update``: an atomic, which
     is ordered and reads what it writes. The simulated L2 sees all of global and local memory; constant banks have caches of their own.
     """
+    if isinstance(address, Place):
+        if can_join(b, space):
+            group, site = join(b, space, address, size, write)
+            base = b.bin("add", group.base, b.i64(address.offset)) if address.offset else group.base
+            memo = b.gep("%memos", site * Memo.SIZE)
+            return _report(
+                b, space, Touched(window(b, space, base), base, memo, site, b.block_mask(), group.uniform, group), write, ordered, update
+            )
+        address = address.whole(b, narrow=space == "shared")
     if space == "local":
         address = _local_address(b, address, size, write)
     key = address_key(space, size, b.params.count)
     site = b.new_site(space, write, size)
     memo = b.gep("%memos", site * Memo.SIZE)
     mask = b.lane_mask()
-    uniform = not address.lanes
-    if uniform:
-        base = address
-    elif b.has_full_mask:
-        base = b.extract(address, 0)
-    else:
-        base = b.extract(address, b.first_lane(mask))
+    base = first_of(b, address, mask)
     base64 = b.resize(base, "i64")
-    tests = []
-    if not uniform:
-        rel = b.bin("sub", address, b.splat(base))
-        if not b.has_full_mask:
-            rel = b.select(b.lanes_of(mask), rel, b.splat(b.const(rel.ty, 0)))
-        known = b.load(rel.ty, b.gep(memo, Memo.REL if rel.ty == "i64" else Memo.REL32), LANES, align=64)
-        tests.append(b.cmp("icmp eq", b.bits_of(b.cmp("icmp eq", rel, known)), b.i32(-1)))
-    if not b.has_full_mask:
-        tests.append(b.cmp("icmp eq", mask, b.load("i32", b.gep(memo, Memo.MASK))))
+    tests = same_pattern(b, memo, address, base, mask)
     tests.append(b.cmp("icmp eq", b.bin("and", base64, b.i64(key)), b.load("i64", b.gep(memo, Memo.LOW))))
     if b.params.memcheck:
         tests.append(b.cmp("icmp sge", base64, b.load("i64", b.gep(memo, Memo.BASE_MIN))))
         tests.append(b.cmp("icmp sle", base64, b.load("i64", b.gep(memo, Memo.BASE_MAX))))
-    hit = tests[0]
-    for t in tests[1:]:
-        hit = b.bin("and", hit, t)
-    learn, data = b.new_label("learn"), b.new_label("data")
-    b.branch(hit, data, learn, likely=True)
-    b.label(learn)
-    wide = b.splat(b.resize(address, "i64"))
-    b.store(wide, b.gep("%w", Worker.ADDRS), align=64)
-    code = call(b, "rf_learn", Value("%w", "ptr"), memo, mask)
-    b.branch(b.cmp("icmp eq", code, b.i32(0)), data, b.fail_label, likely=True)  # type: ignore[arg-type]
-    b.label(data)
+
+    def learn() -> Value | None:
+        b.store(b.splat(b.resize(address, "i64")), b.gep("%w", Worker.ADDRS), align=64)
+        return call(b, "rf_learn", Value("%w", "ptr"), memo, mask)
+
+    unless(b, tests, learn)
     if b.params.count:
         b.increment(b.gep(memo, Memo.HITS), 1)
-    pointer = _pointer(b, space, base64)
+    return _report(b, space, Touched(window(b, space, base64), base64, memo, site, mask, not address.lanes), write, ordered, update)
+
+
+def _report(b: WarpBuilder, space: str, t: Touched, write: bool, ordered: bool, update: bool) -> Touched:
+    """Tell the race detector and the simulated cache, which want to hear of every single access."""
     if b.params.racecheck and space in ("shared", "global") and not (ordered or update):
-        _race(b, space, memo, base64)
+        _race(b, space, t.memo, t.base)
     if b.params.l2 is not None and space in ("global", "local"):
         kind = (READ_WRITE if update else WRITE) if write else READ
-        call(b, "rf_l2", Value("%w", "ptr"), Value("%warp", "ptr"), memo, base64, b.i32(kind))
-    return Touched(pointer, base64, memo, site, mask, uniform)
-
-
-def _pointer(b: WarpBuilder, space: str, base: Value) -> Value:
-    """Where a space-relative address lies in host memory."""
-    window = {"shared": "%smem", "local": "%local"}.get(space)
-    return b.gep(window, base) if window else b.define(f"inttoptr i64 {base.ir} to ptr", "ptr")
+        call(b, "rf_l2", Value("%w", "ptr"), Value("%warp", "ptr"), t.memo, t.base, b.i32(kind))
+    return t
 
 
 def _local_address(b: WarpBuilder, address: Value, size: int, write: bool) -> Value:
@@ -140,8 +113,7 @@ def _race(b: WarpBuilder, space: str, memo: Value, base: Value) -> None:
 
 
 def _shadow(b: WarpBuilder, space: str, t: Touched) -> Value:
-    delta = {"shared": "%smem_shadow_delta", "local": "%local_shadow_delta"}.get(space, "%shadow_delta")
-    return b.gep(t.pointer, Value(delta, "i64"))
+    return shadow(b, space, t.pointer)
 
 
 def _suspicious(b: WarpBuilder, loaded: list[Value]) -> Value:
@@ -173,19 +145,25 @@ def mark_initialised(b: WarpBuilder, space: str, t: Touched, size: int) -> None:
     call(b, "rf_mark", _shadow(b, space, t), t.memo, b.i32(size))
 
 
-def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile: bool = False, ordered: bool = False) -> list[Value]:
+def load(
+    b: WarpBuilder, space: str, address: Place | Value, bits: int, n: int, volatile: bool = False, ordered: bool = False
+) -> list[Value]:
     """``n`` elements of ``bits`` bits per lane; scalars if the address is uniform and the memory is not private."""
     if space == "generic":
-        return _generic_load(b, address, bits, n, volatile, ordered)
+        return _generic_load(b, address.whole(b) if isinstance(address, Place) else address, bits, n, volatile, ordered)
     size = bits // 8 * n
     t = touch(b, space, address, size, write=False, ordered=ordered)
     checked = b.params.initcheck and space != "const"
+    later = t.group if checked and not volatile and bits > 8 else None  # who looks at the values when the block has run
+    checked = checked and later is None
     ty = f"i{bits}"
     keyword = "load volatile" if volatile else "load"
     if t.uniform:
         scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
         if checked:
             _check_initialised(b, space, t, _suspicious(b, scalars))
+        if later is not None:
+            suspect(b, later, t.site, _eights(b, t.pointer, size))
         return scalars
     wide, same, scattered, done = (b.new_label(x) for x in ("wide", "same", "scattered", "loaded"))
     kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
@@ -215,14 +193,24 @@ def load(b: WarpBuilder, space: str, address: Value, bits: int, n: int, volatile
     ]
     if checked:
         _check_initialised(b, space, t, merged.pop())
+    if later is not None:
+        suspect(b, later, t.site, merged)
     return merged
 
 
+def _eights(b: WarpBuilder, pointer: Value, size: int) -> list[Value]:
+    """``size`` bytes as vectors of eight 16-bit pieces, zero behind the last; read again, so that the data can be used from memory."""
+    if size < 16:
+        return [b.resize(b.load(f"i{8 * size}", pointer, align=size), "i128")]
+    return [b.load("i128", b.gep(pointer, k), align=16) for k in range(0, size, 16)]
+
+
 def store(
-    b: WarpBuilder, space: str, address: Value, values: list[Value], bits: int, volatile: bool = False, ordered: bool = False
+    b: WarpBuilder, space: str, address: Place | Value, values: list[Value], bits: int, volatile: bool = False, ordered: bool = False
 ) -> None:
     """Store one element of ``bits`` bits per value and lane."""
     if space == "generic":
+        address = address.whole(b) if isinstance(address, Place) else address
         _generic(b, address, lambda name, inner: store(b, name, inner, values, bits, volatile, ordered))
         return
     n = len(values)

@@ -29,6 +29,36 @@ class AccessSite:
     space: str
     write: bool
     size: int
+    offset: int = 0  # from the address register, for members of a group
+    leader: int = -1  # site of the group's first access, -1 outside groups
+    narrow: bool = False  # of a leader: the register has 32 bits
+
+
+@dataclass(frozen=True)
+class Place:
+    """An address that is a register plus a constant."""
+
+    register: str
+    value: Value
+    offset: int
+
+    def whole(self, b: WarpBuilder, narrow: bool = False) -> Value:
+        """The address, which wraps at 32 bits when the register has 32; i64, unless a ``narrow`` one may stay as it is."""
+        v = self.value if self.value.ty == "i32" else b.resize(self.value, "i64")
+        if self.offset:
+            v = b.bin("add", v, b.const(v.ty, self.offset))
+        return v if narrow else b.resize(v, "i64")
+
+
+@dataclass(eq=False)
+class Group:
+    """Accesses of a block through one register (groups.py): space, site of the first, the register of the first active lane (i64)."""
+
+    space: str
+    leader: int
+    base: Value
+    uniform: bool
+    last_load: int = -1
 
 
 @dataclass
@@ -61,6 +91,9 @@ class WarpBuilder(IRWriter):
         self._local: dict[str, Value] = {}
         self._mask: Value | None = None
         self._guard: Value | None = None
+        self.groups: dict[tuple[str, str], Group] = {}  # by space and address register
+        self.pending: list[Group] = []  # those with loads that settle() has yet to look at
+        self.suspects: dict[int, Value] = {}  # by length: the largest 16-bit pieces that they loaded
         self.fail_label = "failed"
         self.mask_slot = self.alloca("i32", 4)
         self.rpc_slot = self.alloca("i32", 4)
@@ -71,6 +104,7 @@ class WarpBuilder(IRWriter):
         self._local = {}
         self._mask = self.load("i32", self.mask_slot) if partial else None
         self._guard = None
+        self.groups, self.pending, self.suspects = {}, [], {}
 
     def block_mask(self) -> Value:
         """i32 bits of the lanes that execute this block."""
@@ -164,6 +198,8 @@ class WarpBuilder(IRWriter):
                 value = self.select(condition, value, old)
         if not uniform:
             value = self.splat(value)
+        for key in [key for key in self.groups if key[1] == name]:
+            del self.groups[key]
         if name in self.facts.local:
             self._local[name] = value
         else:
@@ -290,6 +326,11 @@ class WarpBuilder(IRWriter):
 
     def address(self, operand: Operand) -> Value:
         """An i64 address in the space of the instruction, uniform if its base is."""
+        place = self.place(operand)
+        return place if isinstance(place, Value) else place.whole(self)
+
+    def place(self, operand: Operand) -> Place | Value:
+        """The same, taken apart where it is a register plus a constant."""
         base: Operand = operand
         offset = 0
         if isinstance(operand, Address):
@@ -303,11 +344,7 @@ class WarpBuilder(IRWriter):
         v = self.read_register(base.name)
         if v.ty not in INT_BITS:
             v = self.bitcast(v, f"i{BITS[v.ty]}")
-        if v.ty != "i32":
-            v = self.resize(v, "i64")
-        if offset:  # a 32-bit address wraps at 32 bits
-            v = self.bin("add", v, self.const(v.ty, offset))
-        return self.resize(v, "i64")
+        return Place(base.name, v, offset)
 
     # ------------------------------------------------------------------------------------------- special registers
     def special(self, name: str) -> Value:
@@ -387,9 +424,9 @@ class WarpBuilder(IRWriter):
             self.jump(self.fail_label)
             self.label(self.new_label("dead"))
 
-    def new_site(self, space: str, write: bool, size: int) -> int:
+    def new_site(self, space: str, write: bool, size: int, offset: int = 0, leader: int = -1, narrow: bool = False) -> int:
         index = len(self.code.sites)
-        self.code.sites.append(AccessSite(index, self.instruction, space, write, size))
+        self.code.sites.append(AccessSite(index, self.instruction, space, write, size, offset, leader, narrow))
         return index
 
     def is_uniform_destination(self, operand: Operand | None) -> bool:

@@ -23,6 +23,7 @@ from rawflash.emu.isa.registry import Form, Mods, lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
 from rawflash.emu.lower.builder import AccessSite, WarpBuilder
 from rawflash.emu.lower.flush import needs_explicit_flush
+from rawflash.emu.lower.groups import SETTLING, settle
 from rawflash.emu.lower.irtext import Value
 from rawflash.emu.lower.layout import BARRIER, DONE, FAILED, YIELD, Launch, Warp, Worker
 from rawflash.emu.lower.suspend import Suspension, end_yield
@@ -216,6 +217,7 @@ class _KernelLowering:
                 b.increment(b.gep(record, 8), b.resize(b.intrinsic("ctpop", b.block_mask()), "i64"))
         for i in block.instructions:
             self._instruction(i)
+        settle(b)
         if block.instruction is not None:
             b.instruction = block.instruction
         b.set_guard(None)
@@ -228,6 +230,10 @@ class _KernelLowering:
         b.instruction = i
         form, mods = lookup(i)
         b.set_guard(None)
+        if i.opcode in SETTLING:
+            settle(b)
+        if i.opcode == "rf":  # what it prints comes before any later fault
+            b.groups = {}
         try:
             self._handle(i, form, mods)
         except (IndexError, ValueError, TypeError, KeyError, AttributeError) as e:

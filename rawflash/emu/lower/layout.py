@@ -169,7 +169,17 @@ class Memo:
     COUNTED = 360  # i32: 1 = work out sectors or wavefronts, 2 = the same for rows of matrices
     ALIGN = 364  # i32: addresses must be a multiple of this
     REL32 = 384  # 32 x i32: REL again, for 32-bit addresses
-    SIZE = 512
+    # groups of accesses through one address register (lower/groups.py): where a member stands ...
+    OFFSET = 512  # i64: the member's address minus the register
+    NEXT = 520  # i64: bytes from this memo to the next member's, 0 at the last
+    # ... and, in the leader's memo, for which registers all members' memos hold
+    JOINT_KEY = 528  # i64: as KEY
+    JOINT_LOW = 536  # i64: as LOW
+    JOINT_MIN = 544  # i64: as BASE_MIN
+    JOINT_MAX = 552  # i64: as BASE_MAX
+    JOINT_HITS = 560  # i64: executions of the whole group, not yet in the members' HITS
+    NARROW = 568  # i32: the register has 32 bits, addresses wrap there
+    SIZE = 576
 
 
 class Site:

@@ -7,6 +7,7 @@ does not remember, the detectors, the asynchronous copies, the CTA loop.
 from __future__ import annotations
 
 from rawflash.emu.lower.async_queue import queue_functions
+from rawflash.emu.lower.grouplearn import group_functions
 from rawflash.emu.lower.l2 import l2_functions
 from rawflash.emu.lower.learn import blame, blame_window, flush, init_check, learn
 from rawflash.emu.lower.movers import gather, mark, scatter
@@ -39,6 +40,7 @@ def runtime_module() -> str:
         parts.append(function_text(f"rf_scatter_{bits}x{n}", "void", "ptr %base, ptr %memo, ptr %in", scatter(bits, n), declarations, cold))
     parts += sector_functions(declarations)
     parts += l2_functions(declarations)
+    parts += group_functions(declarations)
     parts += race_functions(declarations)
     parts += queue_functions(declarations)
     parts += scheduler_functions(declarations)

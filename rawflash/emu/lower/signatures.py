@@ -6,8 +6,10 @@ from rawflash.emu.lower.slowpath import WIDTHS
 
 SIGNATURES = {
     "rf_learn": ("i32", "ptr, ptr, i32"),
+    "rf_learn_group": ("i32", "ptr, ptr, i32, i64"),
     "rf_flush": ("void", "ptr"),
     "rf_init_check": ("i32", "ptr, ptr, ptr, i64"),
+    "rf_init_check_group": ("i32", "ptr, ptr, ptr, ptr, i64"),
     "rf_mark": ("void", "ptr, ptr, i32"),
     "rf_learn_sizes": ("i32", "ptr, ptr, ptr, i32, ptr"),
     "rf_copy": ("i32", "ptr, ptr, i64, ptr, ptr, ptr"),

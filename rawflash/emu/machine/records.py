@@ -96,12 +96,12 @@ def alloc_table(rows: list[tuple[int, int, int, int]]) -> Bytes:
     return table
 
 
-def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: int, race: bool, count: bool) -> WorkerMemory:
-    """Buffers of one worker, its warps included."""
+def worker_memory(lowered: Lowered, blank: Bytes, g: Geometry, launch: Bytes, local_stride: int, race: bool) -> WorkerMemory:
+    """Buffers of one worker, its warps included. ``blank``: see blank_memos."""
     record = aligned(Worker.SIZE)
     n_sites = max(1, len(lowered.sites))
-    memos = aligned((1 + SPARES) * n_sites * Memo.SIZE)  # the sites' memos, then their spares
-    _describe_sites(memos, lowered, count)
+    memos = aligned(len(blank))
+    memos[:] = blank
     counts = np.zeros((n_sites, g.n_slots, Site.SIZE // 8), np.int64)
     blocks = np.zeros((len(lowered.blocks), 2), np.int64)
     smem = aligned(2 * (g.shared_bytes + SLACK), 256)
@@ -145,31 +145,45 @@ def worker_memory(lowered: Lowered, g: Geometry, launch: Bytes, local_stride: in
     return w
 
 
-def _describe_sites(memos: Bytes, lowered: Lowered, count: bool) -> None:
-    """Nothing is remembered yet; what each site is never changes, and is the same in its spares."""
+def blank_memos(lowered: Lowered, count: bool) -> Bytes:
+    """Memos that remember nothing yet, then their spares. What each site is never changes, and is the same in its spares."""
+    n_sites = max(1, len(lowered.sites))
+    memos = aligned((1 + SPARES) * n_sites * Memo.SIZE)
     wide = memos.view(np.int64).reshape(-1, Memo.SIZE // 8)
     narrow = memos.view(np.int32).reshape(-1, Memo.SIZE // 4)
     wide[:, Memo.LOW // 8] = -1
-    spares = len(wide) // (1 + SPARES)  # where they begin
+    last: dict[int, int] = {}  # leader -> the member before
     for site in lowered.sites:
-        for rows in (slice(site.index, site.index + 1), slice(spares + SPARES * site.index, spares + SPARES * (site.index + 1))):
-            narrow[rows, Memo.SITE // 4] = site.index
-            narrow[rows, [Memo.WIDTH // 4, Memo.ALIGN // 4]] = site.size
-            narrow[rows, Memo.SPACE // 4] = SPACES.get(site.space, 0)
-            narrow[rows, Memo.WRITE // 4] = site.write
-            narrow[rows, Memo.COUNTED // 4] = 2 if count and site.instruction.opcode in ("ldmatrix", "stmatrix") else count
-            wide[rows, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0
+        row = narrow[site.index]
+        row[Memo.SITE // 4], row[Memo.WIDTH // 4], row[Memo.ALIGN // 4] = site.index, site.size, site.size
+        row[Memo.SPACE // 4], row[Memo.WRITE // 4] = SPACES.get(site.space, 0), site.write
+        row[Memo.COUNTED // 4] = 2 if count and site.instruction.opcode in ("ldmatrix", "stmatrix") else count
+        key = wide[site.index, Memo.KEY // 8] = address_key(site.space, site.size, count) if site.size else 0
+        if site.leader >= 0:
+            leader = wide[site.leader]
+            leader[Memo.JOINT_KEY // 8] = max(leader[Memo.JOINT_KEY // 8], key)
+            wide[site.index, Memo.OFFSET // 8] = site.offset
+            row[Memo.NARROW // 4] = site.narrow
+            if site.leader in last:
+                wide[last[site.leader], Memo.NEXT // 8] = (site.index - last[site.leader]) * Memo.SIZE
+            last[site.leader] = site.index
+    wide[:, Memo.JOINT_LOW // 8] = -1
+    wide[n_sites:] = np.repeat(wide[:n_sites], SPARES, axis=0)
+    return memos
 
 
-def flush_memos(w: WorkerMemory) -> None:
+def flush_memos(w: WorkerMemory, lowered: Lowered) -> None:
     """Add what every site's current pattern has counted since it was learnt."""
     m = w.memos.view(np.int64).reshape(-1, Memo.SIZE // 8)
+    joint = m[:, Memo.JOINT_HITS // 8].copy()
+    members = [site for site in lowered.sites if site.leader >= 0]
+    m[[s.index for s in members], Memo.HITS // 8] += joint[[s.leader for s in members]]
+    m[:, Memo.JOINT_HITS // 8] = 0
     hits = m[:, Memo.HITS // 8]
-    base = w.counts.ctypes.data
+    used = np.flatnonzero(hits)
+    rows = (m[used, Memo.COUNTS // 8] - w.counts.ctypes.data) // Site.SIZE
     flat = w.counts.reshape(-1, Site.SIZE // 8)
-    for site in np.nonzero(hits)[0]:
-        row = (int(m[site, Memo.COUNTS // 8]) - base) // Site.SIZE
-        costs = m[site, [Memo.COST // 8, Memo.IDEAL // 8, Memo.BYTES // 8, Memo.LANE_BYTES // 8]]
-        flat[row, 0] += hits[site]
-        flat[row, 1:] += hits[site] * costs
-        m[site, Memo.HITS // 8] = 0
+    np.add.at(flat[:, 0], rows, hits[used])
+    for n, cost in enumerate((Memo.COST, Memo.IDEAL, Memo.BYTES, Memo.LANE_BYTES), start=1):
+        np.add.at(flat[:, n], rows, hits[used] * m[used, cost // 8])
+    hits[:] = 0
