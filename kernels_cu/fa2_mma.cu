@@ -70,7 +70,8 @@ fa2_mma(const T* __restrict__ Q,  // [B, H, N, d]
     uint4* const Q_smem = smem + patch * D / rf::CHUNK;  // [16][D], this warp's rows of [Br][D]; O at the end
     uint4* const K_smem = smem + Q_CHUNKS;               // [Bc][D]
     uint4* const V_smem = K_smem + KV_CHUNKS;            // [Bc][D]
-    const rf::Patches<D> Q_patches(Q_smem), K_patches(K_smem), V_patches(V_smem);
+    const rf::Patches<D, rf::Order::down> Q_patches(Q_smem), V_patches(V_smem);
+    const rf::Patches<D, rf::Order::across> K_patches(K_smem);
 
     // -- state -------------------------------------------------------------------------------------------------------------
     rf::Strip<D> O_reg = {};

@@ -10,19 +10,23 @@
 //        rows 8..15  |  register 1     |  register 3     |         :  :                           :
 //                    '-----------------'-----------------'         7 28  28  29  29  30  30  31  31
 //
-//   ldmatrix fills a patch from SMEM: lane L points at row L % 16, at the 16-byte half L / 16 of it. With .trans every 8 x 8 matrix
-//   arrives turned: lane 4 g + t holds (rows 2t and 2t + 1, column g) of it.
+//   ldmatrix fills a patch from SMEM; each lane points at one of its 32 half rows of 16 bytes (patch_row, patch_half):
+//     down      lane L at row L % 16, half L / 16: registers as in the picture
+//     across    lane L at row L % 8 + L / 16 * 8, half L / 8 % 2: registers 1 and 2 change places
+//   With .trans every 8 x 8 matrix arrives turned: lane 4 g + t holds (rows 2t and 2t + 1, column g) of it.
 //
 //   mma: D[16][8] = A[16][16] B[16][8] + C[16][8].
-//     A         a patch as it lies                                           (Q: rows = queries, columns = components)
-//     B         two registers: 0 for its rows 0..7, 1 for its rows 8..15, of the column g
-//                 K, S = Q K^T: a patch of keys x components as it lies holds two B: {0, 2} for keys 0..7, {1, 3} for keys 8..15
-//                 V, O = P V:   a patch of keys x components, .trans, holds two B: {0, 1} for components 0..7, {2, 3} for 8..15
+//     A         a patch, down                                                (Q: rows = queries, columns = components)
+//     B         two registers, for its rows 0..7 and 8..15, of the column g. A patch holds two B, in registers that follow each other,
+//               as the hardware wants them ({0, 2} would cost two copies per mma, which PTX does not show):
+//                 K, S = Q K^T: keys x components, across:       {0, 1} for keys 0..7,        {2, 3} for keys 8..15
+//                 V, O = P V:   keys x components, down, .trans: {0, 1} for components 0..7,  {2, 3} for components 8..15
 //     C and D   four floats: (row g, columns 2t, 2t + 1), (row g + 8, columns 2t, 2t + 1)
 //
 //   So the S of two neighbouring mma, rounded to 16 bits, is one A patch: P needs no trip through SMEM.
 #pragma once
 #include "rf_types.cuh"
+#include "rf_warp.cuh"
 
 namespace rf {
 
@@ -34,7 +38,16 @@ constexpr bool is_fp16<fp16> = true;
 struct Patch { unsigned reg[4]; };
 using Sums = float[4];
 
-/// Lane L gives the SMEM address of its half row: row L % 16, chunk L / 16 of the patch. OFFSET bytes from there, in the instruction.
+/// The order of a patch's registers.
+enum class Order { down, across };
+
+/// The half row of a patch at which this lane points ldmatrix.
+template <Order ORDER>
+__device__ __forceinline__ int patch_row() { return ORDER == Order::down ? lane_index() % 16 : lane_index() % 8 + lane_index() / 16 * 8; }
+template <Order ORDER>
+__device__ __forceinline__ int patch_half() { return ORDER == Order::down ? lane_index() / 16 : lane_index() / 8 % 2; }
+
+/// `address` is that of the lane's half row of some patch in SMEM; OFFSET bytes from there, in the instruction.
 template <int OFFSET>
 __device__ __forceinline__ Patch load_patch(unsigned address) {
     Patch x;

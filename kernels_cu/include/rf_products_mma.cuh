@@ -50,7 +50,7 @@ __device__ __forceinline__ float row_max(const Sums (&S)[N8], int h) {
 
 /// S = Q K^T.  Q_patch(k) is the patch of Q at columns 16 k; K: a tile with keys in rows.
 template <class T, int D, int BC, class QPatch>
-__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], const QPatch& Q_patch, const Patches<D>& K) {
+__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], const QPatch& Q_patch, const Patches<D, Order::across>& K) {
 #pragma unroll
     for (int n = 0; n < BC / 8; ++n)
 #pragma unroll
@@ -59,15 +59,15 @@ __device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], const QPatch& Q_pa
         const Patch Q_reg = Q_patch(k);
         unrolled<BC / 16>([&](auto n) {
             const Patch K_reg = K.load(n, k);
-            mma<T>(S[2 * n], Q_reg, K_reg.reg[0], K_reg.reg[2], S[2 * n]);
-            mma<T>(S[2 * n + 1], Q_reg, K_reg.reg[1], K_reg.reg[3], S[2 * n + 1]);
+            mma<T>(S[2 * n], Q_reg, K_reg.reg[0], K_reg.reg[1], S[2 * n]);
+            mma<T>(S[2 * n + 1], Q_reg, K_reg.reg[2], K_reg.reg[3], S[2 * n + 1]);
         });
     });
 }
 
 /// O += P V.  P is rounded to T, two keys to a register, which makes each two of its columns of sums the next left operand.
 template <class T, int D, int BC>
-__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const Patches<D>& V) {
+__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const Patches<D, Order::down>& V) {
     unrolled<BC / 16>([&](auto k) {
         Patch P_reg;
 #pragma unroll

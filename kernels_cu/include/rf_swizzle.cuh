@@ -15,7 +15,6 @@
 // Rows past the end of the tensor and columns past d become zeros, so that SMEM never holds what an earlier tile, or kernel, left.
 #pragma once
 #include "rf_mma_sm80.cuh"
-#include "rf_warp.cuh"
 
 namespace rf {
 
@@ -34,7 +33,7 @@ struct Swizzle {
 
 /// The patches of a tile in SMEM, as ldmatrix reads them. The swizzle repeats after 8 rows and after GROUP chunks, so that the addresses
 /// of all patches are GROUP / 2 addresses and constants.
-template <int D>
+template <int D, Order ORDER>
 class Patches {
     using Lies = Swizzle<D>;
     static constexpr int PERIOD = Lies::GROUP / 2;
@@ -47,7 +46,7 @@ class Patches {
     __device__ __forceinline__ explicit Patches(const uint4* tile) {
 #pragma unroll
         for (int k = 0; k < PERIOD; ++k)
-            at[k] = __cvta_generic_to_shared(tile + Lies::position(lane_index() % PATCH_ROWS, lane_index() / PATCH_ROWS + 2 * k));
+            at[k] = __cvta_generic_to_shared(tile + Lies::position(patch_row<ORDER>(), patch_half<ORDER>() + 2 * k));
     }
 
     /// The patch at rows 16 R .. and columns 16 K .. of the tile.

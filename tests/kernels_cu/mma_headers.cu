@@ -4,21 +4,23 @@
 using T = rf::RF_DTYPE;
 constexpr int d = RF_D, D = rf::round_up(d, 16), ROWS = 32, PATCHES = ROWS / 16 * (D / 16);
 
-/// HBM -> SMEM -> HBM by one CTA of `ROWS / 16` warps; and every patch of the tile, as it lies and turned, [patch][lane][4].
-extern "C" __global__ void tile(const T* X, T* Y, unsigned* as_it_lies, unsigned* turned, int valid) {
+/// HBM -> SMEM -> HBM by one CTA of `ROWS / 16` warps; and every patch of the tile, down, across, and down and turned, [patch][lane][4].
+extern "C" __global__ void tile(const T* X, T* Y, unsigned* down_out, unsigned* across_out, unsigned* turned_out, int valid) {
     __shared__ uint4 X_smem[ROWS * D / rf::CHUNK];
     rf::load_tile<ROWS, d, ROWS / 16 * rf::LANES>(X_smem, X, valid, threadIdx.x);
     __syncthreads();
     const int first = rf::warp_index() * 16;
-    const rf::Patches<D> patches(X_smem);
+    const rf::Patches<D, rf::Order::down> patches(X_smem);
+    const rf::Patches<D, rf::Order::across> across(X_smem);
     if (rf::warp_index() == 0)
         rf::unrolled<ROWS / 16>([&](auto r) {
             rf::unrolled<D / 16>([&](auto k) {
-                const rf::Patch x = patches.load(r, k), y = patches.load_turned(r, k);
+                const rf::Patch x = patches.load(r, k), y = across.load(r, k), z = patches.load_turned(r, k);
                 for (int reg = 0; reg < 4; ++reg) {
                     const int at = ((r * (D / 16) + k) * rf::LANES + rf::lane_index()) * 4 + reg;
-                    as_it_lies[at] = x.reg[reg];
-                    turned[at] = y.reg[reg];
+                    down_out[at] = x.reg[reg];
+                    across_out[at] = y.reg[reg];
+                    turned_out[at] = z.reg[reg];
                 }
             });
         });
@@ -30,10 +32,11 @@ extern "C" __global__ void products(const T* A, float* S_out, T* O_out) {
     __shared__ uint4 A_smem[16 * D / rf::CHUNK];
     rf::load_tile<16, d, rf::LANES>(A_smem, A, 16, threadIdx.x);
     __syncwarp();
-    const rf::Patches<D> patches(A_smem);
+    const rf::Patches<D, rf::Order::down> patches(A_smem);
+    const rf::Patches<D, rf::Order::across> across(A_smem);
     rf::Strip<16> S;
     rf::Strip<D> O = {};
-    rf::product_QK<T, D, 16>(S, [&](auto k) { return patches.load(rf::Int<0>{}, k); }, patches);
+    rf::product_QK<T, D, 16>(S, [&](auto k) { return patches.load(rf::Int<0>{}, k); }, across);
     rf::add_product_PV<T, D, 16>(O, S, patches);
     for (int n = 0; n < 2; ++n)
         for (int e = 0; e < 4; ++e) S_out[(rf::quad_row() + 8 * rf::half(e)) * 16 + 8 * n + 2 * rf::quad_lane() + e % 2] = S[n][e];

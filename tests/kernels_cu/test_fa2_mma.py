@@ -108,6 +108,17 @@ def differs(name: str, problem: Problem, inputs: Any, right: Any, source: Source
 
 
 # ------------------------------------------------------------------------------------------------------------- issue slots
+@every_rung
+def test_operands_of_mma_are_registers_that_follow_each_other(name: str) -> None:
+    """Both registers of B come from one ldmatrix, as its first or its last two: else ptxas copies them, once per mma and register."""
+    plan = LADDER[name].plan(Problem(), Tiling(32, 32))
+    ptx = compile_source(read_source(LADDER[name].file), plan.defines, A100.arch).ptx
+    loaded = [re.findall(r"%r\d+", destination) for destination in re.findall(r"ldmatrix\S+ \{([^}]*)\}", ptx)]
+    pairs = {tuple(registers[half : half + 2]) for registers in loaded for half in (0, 2)}
+    used = [tuple(re.findall(r"%r\d+", b)) for b in re.findall(r"mma\.sync\S+ \{[^}]*\}, \{[^}]*\}, \{([^}]*)\}", ptx)]
+    assert len(used) >= 32 and set(used) <= pairs
+
+
 @pytest.mark.slow
 @every_rung
 def test_issue_slots_beside_the_products(name: str) -> None:

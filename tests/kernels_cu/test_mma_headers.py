@@ -44,7 +44,7 @@ def test_tiles_and_patches(d: int, valid: int) -> None:
     padded = -(-d // 16) * 16
     X = np.arange(ROWS * d, dtype=np.uint16).reshape(ROWS, d) + 1
     Y = emu.asarray(np.full((ROWS, d), 0xFFFF, np.uint16))
-    patches = [emu.empty((2, padded // 16, 32, 4), np.uint32) for _ in range(2)]
+    patches = [emu.empty((2, padded // 16, 32, 4), np.uint32) for _ in range(3)]
     report = module(d, "fp16").get_function("tile")((1,), (64,), (emu.asarray(X), Y, *patches, np.int32(valid)))
     assert report.shared.bank_conflicts == 0
     assert (Y[:valid] == X[:valid]).all() and (Y[valid:] == 0xFFFF).all()
@@ -53,7 +53,9 @@ def test_tiles_and_patches(d: int, valid: int) -> None:
     for r in range(2):
         for k in range(padded // 16):
             patch = whole[16 * r : 16 * r + 16, 16 * k : 16 * k + 16]
-            assert (patches[0][r, k] == in_lanes(patch)).all() and (patches[1][r, k] == in_lanes(turn(patch))).all()
+            down, across, turned = (lanes[r, k] for lanes in patches)
+            assert (down == in_lanes(patch)).all() and (across == in_lanes(patch)[:, [0, 2, 1, 3]]).all()
+            assert (turned == in_lanes(turn(patch))).all()
 
 
 @pytest.mark.parametrize("d", [16, 40, 64, 96])
