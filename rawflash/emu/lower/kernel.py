@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rawflash.emu.cfg.blocks import Block, build_blocks
 from rawflash.emu.cfg.defuse import uses
-from rawflash.emu.cfg.dominance import EXIT
+from rawflash.emu.cfg.dominance import EXIT, region
 from rawflash.emu.cfg.inline import inline_calls
 from rawflash.emu.cfg.liveness import live_in
 from rawflash.emu.cfg.spins import split_spin_loops
@@ -67,6 +67,10 @@ def lower_kernel(module: Module, name: str, params: EmuParams, shape: CtaShape) 
     return _KernelLowering(kernel, blocks, facts, symbols, params).run()
 
 
+def _exit_label(targets: tuple[int, ...]) -> str:
+    return "pop_exit" + "".join(f".{t}" for t in targets)
+
+
 class _KernelLowering:
     def __init__(self, kernel: Function, blocks: list[Block], facts: Facts, symbols: Symbols, params: EmuParams):
         self.kernel, self.blocks, self.facts, self.symbols, self.params = kernel, blocks, facts, symbols, params
@@ -75,6 +79,7 @@ class _KernelLowering:
         self.b = WarpBuilder(self.declarations, symbols, facts, kernel.registers, params, explicit)
         self.suspension = Suspension(self.b, blocks, facts, live_in(blocks, facts.divergent))
         self.b.wanted = {u for x in blocks for i in (*x.instructions, *([x.instruction] if x.instruction else [])) for u in uses(i)}
+        self.waiting = self._waiting()
         self.points = {facts.reconvergence[i] for i in facts.divergent_branches} - {EXIT}
 
     def run(self) -> Lowered:
@@ -153,18 +158,28 @@ class _KernelLowering:
         if any(block.kind == "yield" for block in self.blocks):
             b.label(f"leave{YIELD}")
             self._return(YIELD)
-        if not self.facts.divergent_branches:
-            return
-        b.label("pop_exit")
-        sp = b.load("i32", b.gep("%warp", Warp.SP))
-        finished, more = b.new_label("finished"), b.new_label("more")
-        b.branch(b.cmp("icmp eq", sp, b.i32(0)), finished, more)
-        b.label(finished)
-        self._return(DONE)
-        b.label(more)
-        pushed = {self.facts.reconvergence[i] for i in self.facts.divergent_branches} - {EXIT}
-        pushed |= {s for i in self.facts.divergent_branches for s in self.blocks[i].successors}
-        self._pop("pop_exit", pushed)
+        for targets in sorted(set(self.waiting.values()) - {()}):
+            again = _exit_label(targets)
+            b.label(again)
+            sp = b.load("i32", b.gep("%warp", Warp.SP))
+            finished, more = b.new_label("finished"), b.new_label("more")
+            b.branch(b.cmp("icmp eq", sp, b.i32(0)), finished, more)
+            b.label(finished)
+            self._return(DONE)
+            b.label(more)
+            self._pop(again, set(targets))
+
+    def _waiting(self) -> dict[int, tuple[int, ...]]:
+        """For every block that returns, where lanes of the warp may be waiting: the ways of the branches it lies behind.
+
+        Naming only these, and not every block that is ever waited in, keeps what is live at an exit out of the rest of the kernel.
+        """
+        found: dict[int, set[int]] = {block.index: set() for block in self.blocks if block.kind == "exit"}
+        for i in self.facts.divergent_branches:
+            point = self.facts.reconvergence[i]
+            for index in region(self.blocks, i, point) & found.keys():
+                found[index].update(self.blocks[i].successors, {point} - {EXIT})
+        return {index: tuple(sorted(targets)) for index, targets in found.items()}
 
     def _pop(self, again: str, targets: set[int]) -> None:
         """Take the top entry of the stack; entries whose lanes have all returned are skipped."""
@@ -271,13 +286,13 @@ class _KernelLowering:
 
     def _end_exit(self, block: Block) -> None:
         b = self.b
-        if not self.facts.divergent_branches:
+        if not self.waiting[block.index]:
             self._return(DONE)
             return
         mask = b.load("i32", b.mask_slot)
         exited = b.bin("or", b.load("i32", b.gep("%warp", Warp.EXITED)), mask)
         b.store(exited, b.gep("%warp", Warp.EXITED))
-        b.jump("pop_exit")
+        b.jump(_exit_label(self.waiting[block.index]))
 
     def _end_branch(self, block: Block) -> None:
         b = self.b
