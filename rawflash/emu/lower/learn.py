@@ -216,10 +216,29 @@ def blame_window(b: IRWriter) -> None:
     fail(b, "out_of_bounds", Value("%site", "i32"), b.i32(0), address_of(b, b.i32(0)))
 
 
+def _return_if_written(b: IRWriter, size: Value) -> None:
+    """Return 0 from a runtime function if all bytes of 32 neighbouring lanes were written; ``size``: bytes of one lane."""
+    missing = b.alloca("<32 x i1>", 4)
+    b.store(Value("zeroinitializer", "i1", 32), missing)
+    with b.loop(size) as n:
+        row = b.load("i8", b.gep("%shadow", b.bin("shl", b.resize(n, "i64"), b.i64(5))), 32, align=1)
+        zero = b.cmp("icmp eq", row, b.const("i8", 0))
+        b.store(b.bin("or", b.load("i1", missing, 32), zero), missing)
+    with b.when(b.bin("xor", b.reduce_any(b.load("i1", missing, 32)), Value("true", "i1"))):
+        b.raw("ret i32 0")
+        b.label(b.new_label("dead"))
+
+
 def init_check(b: IRWriter) -> None:
     """i32 rf_init_check(w, memo, shadow of the first active lane, its address): the exact check behind a suspicious value."""
     mask = b.load("i32", b.gep("%memo", Memo.MASK))
     site, size = b.load("i32", b.gep("%memo", Memo.SITE)), b.load("i32", b.gep("%memo", Memo.WIDTH))
+    kind = b.load("i32", b.gep("%memo", Memo.CLASS))
+    whole_row = b.bin("and", b.cmp("icmp eq", kind, b.i32(CLASS_CONTIGUOUS)), b.cmp("icmp eq", mask, b.i32(-1)))
+    with b.when(whole_row):
+        _return_if_written(b, size)
+    first = b.bin("and", mask, b.bin("sub", b.i32(0), mask))
+    mask = b.select(b.cmp("icmp eq", kind, b.i32(CLASS_BROADCAST)), first, mask)  # one lane speaks for all
     with b.loop(32) as lane:
         bit = b.bin("and", b.bin("lshr", mask, lane), b.i32(1))
         with b.when(b.cmp("icmp ne", bit, b.i32(0))):

@@ -18,9 +18,12 @@ detector that cannot see an order errs on the side of silence. Atomics are not r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import Memo, Warp, Worker
-from rawflash.emu.lower.slowpath import fail, function_text
+from rawflash.emu.lower.slowpath import CLASS_BROADCAST, fail, function_text
 
 SITE_BITS, LANE_SHIFT, WARP_SHIFT, SYNC_SHIFT, EPOCH_SHIFT = 14, 14, 19, 24, 40
 MANY_LANES, MANY_WARPS = 1 << 62, 1 << 63
@@ -55,11 +58,82 @@ def _join(b: IRWriter, *parts: Value) -> Value:
     return out
 
 
+@contextmanager
+def _lanes(b: IRWriter, write: Value) -> Iterator[Value]:
+    """Loop over the active lanes, lowest first. When all of them read one address, three tell it all: the first two, of which one is
+    not the lane that wrote, and the last, which stays in the record."""
+    mask = b.load("i32", b.gep("%memo", Memo.MASK))
+    first = _lowest(b, mask)
+    second = _lowest(b, b.bin("xor", mask, first))
+    last = b.bin("lshr", b.const("i32", 1 << 31), b.intrinsic("ctlz", mask, plain=(Value("false", "i1"),)))
+    same = b.cmp("icmp eq", b.load("i32", b.gep("%memo", Memo.CLASS)), b.i32(CLASS_BROADCAST))
+    few = b.bin("and", same, b.cmp("icmp eq", write, b.i32(0)))
+    todo = b.alloca("i32", 4)
+    b.store(b.select(few, _join(b, first, second, last), mask), todo)
+    head, body, done = b.new_label("lanes"), b.new_label("lane"), b.new_label("raced")
+    b.jump(head)
+    b.label(head)
+    left = b.load("i32", todo)
+    b.branch(b.cmp("icmp ne", left, b.i32(0)), body, done)
+    b.label(body)
+    b.store(b.bin("xor", left, _lowest(b, left)), todo)
+    yield b.intrinsic("cttz", left, plain=(Value("false", "i1"),))
+    b.jump(head)
+    b.label(done)
+
+
+def _lowest(b: IRWriter, bits: Value) -> Value:
+    return b.bin("and", bits, b.bin("sub", b.i32(0), bits))
+
+
+def _start(b: IRWriter, lane: Value) -> Value:
+    """The lane's address."""
+    rel = b.load("i64", b.gep("%memo", b.bin("add", b.bin("mul", b.resize(lane, "i64"), b.i64(8)), b.i64(Memo.REL))))
+    return b.bin("add", Value("%base", "i64"), rel)
+
+
+@contextmanager
+def _bytes(b: IRWriter, size: Value, quick: Callable[[Value], Value]) -> Iterator[Value]:
+    """Loop over the bytes of a lane. ``quick(first)`` handles four of them at once and says so, i1, or leaves them as they are."""
+    at, until = b.alloca("i32", 4), b.alloca("i32", 4)
+    b.store(b.i32(0), at)
+    b.store(b.i32(0), until)
+    head, four, try_four, skip, one, done = (b.new_label(x) for x in ("bytes", "four", "quick", "skip", "byte", "bytes_done"))
+    b.jump(head)
+    b.label(head)
+    n = b.load("i32", at)
+    b.branch(b.cmp("icmp ult", n, size), four, done)
+    b.label(four)
+    whole = b.cmp("icmp ule", b.bin("add", n, b.i32(4)), size)
+    b.branch(b.bin("and", whole, b.cmp("icmp uge", n, b.load("i32", until))), try_four, one)
+    b.label(try_four)
+    b.store(b.bin("add", n, b.i32(4)), until)
+    b.branch(quick(n), skip, one)
+    b.label(skip)
+    b.store(b.bin("add", n, b.i32(4)), at)
+    b.jump(head)
+    b.label(one)
+    yield n
+    b.store(b.bin("add", n, b.i32(1)), at)
+    b.jump(head)
+    b.label(done)
+
+
+def _four(b: IRWriter, record: Value) -> tuple[Value, Value]:
+    """The write words and the read words of four neighbouring bytes."""
+    words = b.load("i64", record, 8, align=16)
+    return b.shuffle(words, None, [0, 2, 4, 6]), b.shuffle(words, None, [1, 3, 5, 7])
+
+
+def _put_four(b: IRWriter, record: Value, wrote: Value, read: Value) -> None:
+    b.store(b.shuffle(b.splat(wrote, 4), b.splat(read, 4), [0, 4, 1, 5, 2, 6, 3, 7]), record, align=16)
+
+
 def race_shared(b: IRWriter) -> None:
     """i32 rf_race_shared(w, warp, memo, base): 0, or an error kind with the two accesses in the WORKER record."""
-    mask, site = b.load("i32", b.gep("%memo", Memo.MASK)), b.load("i32", b.gep("%memo", Memo.SITE))
+    site = b.load("i32", b.gep("%memo", Memo.SITE))
     size, write = b.load("i32", b.gep("%memo", Memo.WIDTH)), b.load("i32", b.gep("%memo", Memo.WRITE))
-    table = b.load("ptr", b.gep("%w", Worker.RACE))
+    writes, table = b.cmp("icmp ne", write, b.i32(0)), b.load("ptr", b.gep("%w", Worker.RACE))
     common = _join(
         b,
         _place(b, site, 0, SITE_BITS),
@@ -67,33 +141,34 @@ def race_shared(b: IRWriter) -> None:
         _place(b, b.load("i32", b.gep("%warp", Warp.SYNC)), SYNC_SHIFT, 16),
         _place(b, b.load("i32", b.gep("%w", Worker.EPOCH)), EPOCH_SHIFT, 22),
     )
-    with b.loop(32) as lane:
-        bit = b.bin("and", b.bin("lshr", mask, lane), b.i32(1))
-        with b.when(b.cmp("icmp ne", bit, b.i32(0))):
-            rel = b.load("i64", b.gep("%memo", b.bin("add", b.bin("mul", b.resize(lane, "i64"), b.i64(8)), b.i64(Memo.REL))))
-            start = b.bin("add", Value("%base", "i64"), rel)
-            mine = b.bin("or", common, _place(b, lane, LANE_SHIFT, 5))
-            with b.loop(size) as byte:
-                address = b.bin("add", start, b.resize(byte, "i64"))
-                record = b.gep(table, b.bin("shl", address, b.i64(4)))
-                wrote, read = b.load("i64", record), b.load("i64", b.gep(record, 8))
-                after_write = _conflict(b, wrote, mine, b.cmp("icmp ne", write, b.i32(0)))
-                with b.when(after_write):
-                    kind = b.select(b.cmp("icmp ne", write, b.i32(0)), b.i64(WRITE_AFTER_WRITE), b.i64(READ_AFTER_WRITE))
-                    b.store(kind, b.gep("%w", Worker.ERR_AUX2))
-                    _report_kind(b, wrote, site, lane, start)
-                yes, no, done = b.new_label("wr"), b.new_label("rd"), b.new_label("next")
-                b.branch(b.cmp("icmp ne", write, b.i32(0)), yes, no)
-                b.label(yes)
-                with b.when(_conflict(b, read, mine, Value("false", "i1"))):
-                    _report(b, read, WRITE_AFTER_READ, site, lane, start)
-                b.store(mine, record)
-                b.store(b.i64(0), b.gep(record, 8))
-                b.jump(done)
-                b.label(no)
-                b.store(_merge_readers(b, read, mine), b.gep(record, 8))
-                b.jump(done)
-                b.label(done)
+    with _lanes(b, write) as lane:
+        start = _start(b, lane)
+        mine = b.bin("or", common, _place(b, lane, LANE_SHIFT, 5))
+
+        def record_of(byte: Value, start: Value = start) -> Value:
+            return b.gep(table, b.bin("shl", b.bin("add", start, b.resize(byte, "i64")), b.i64(4)))
+
+        def quick(byte: Value, mine: Value = mine) -> Value:
+            record = record_of(byte)
+            wrote, read = _four(b, record)
+            bad = b.bin("or", _conflict(b, wrote, mine, writes), b.bin("and", writes_four, _conflict(b, read, mine, Value("false", "i1"))))
+            good = b.bin("xor", b.reduce_any(bad), Value("true", "i1"))
+            with b.when(good):
+                merged = _merge_readers(b, read, mine)
+                _put_four(b, record, b.select(writes_four, mine, wrote), b.select(writes_four, b.i64(0), merged))
+            return good
+
+        writes_four = b.splat(writes, 4)
+        with _bytes(b, size, quick) as byte:
+            record = record_of(byte)
+            wrote, read = b.load("i64", record), b.load("i64", b.gep(record, 8))
+            with b.when(_conflict(b, wrote, mine, writes)):
+                b.store(b.select(writes, b.i64(WRITE_AFTER_WRITE), b.i64(READ_AFTER_WRITE)), b.gep("%w", Worker.ERR_AUX2))
+                _report_kind(b, wrote, site, lane, start)
+            with b.when(b.bin("and", writes, _conflict(b, read, mine, Value("false", "i1")))):
+                _report(b, read, WRITE_AFTER_READ, site, lane, start)
+            b.store(b.select(writes, mine, wrote), record)
+            b.store(b.select(writes, b.i64(0), _merge_readers(b, read, mine)), b.gep(record, 8))
     b.raw("ret i32 0")
 
 
@@ -135,8 +210,9 @@ def _merge_readers(b: IRWriter, read: Value, mine: Value) -> Value:
 
 def race_global(b: IRWriter) -> None:
     """i32 rf_race_global(w, warp, memo, base)."""
-    mask, site = b.load("i32", b.gep("%memo", Memo.MASK)), b.load("i32", b.gep("%memo", Memo.SITE))
+    site = b.load("i32", b.gep("%memo", Memo.SITE))
     size, write = b.load("i32", b.gep("%memo", Memo.WIDTH)), b.load("i32", b.gep("%memo", Memo.WRITE))
+    writes = b.cmp("icmp ne", write, b.i32(0))
     delta = b.load("i64", b.gep("%w", Worker.GLOBAL_RACE))
     origin = b.load("i64", b.gep("%w", Worker.GLOBAL_ORIGIN))
     warp = b.bin("shl", b.load("i32", b.gep("%warp", Warp.INDEX)), b.i32(5))
@@ -146,26 +222,38 @@ def race_global(b: IRWriter) -> None:
         _place(b, b.load("i64", b.gep("%w", Worker.LINEAR)), CTA_SHIFT, 28),
         _place(b, b.load("i32", b.gep("%w", Worker.GENERATION)), GENERATION_SHIFT, 12),
     )
-    with b.loop(32) as lane:
-        bit = b.bin("and", b.bin("lshr", mask, lane), b.i32(1))
-        with b.when(b.cmp("icmp ne", bit, b.i32(0))):
-            rel = b.load("i64", b.gep("%memo", b.bin("add", b.bin("mul", b.resize(lane, "i64"), b.i64(8)), b.i64(Memo.REL))))
-            start = b.bin("add", Value("%base", "i64"), rel)
-            mine = b.bin("or", common, _place(b, b.bin("add", warp, lane), 14, 10))
-            with b.loop(size) as byte:
-                offset = b.bin("sub", b.bin("add", start, b.resize(byte, "i64")), origin)
-                record = b.define(f"inttoptr i64 {b.bin('add', delta, b.bin('shl', offset, b.i64(4))).ir} to ptr", "ptr")
-                wrote, read = b.load("i64", record), b.load("i64", b.gep(record, 8))
-                writes = b.cmp("icmp ne", write, b.i32(0))
-                with b.when(_other_cta(b, wrote, mine)):
-                    b.store(b.select(writes, b.i64(WRITE_AFTER_WRITE), b.i64(READ_AFTER_WRITE)), b.gep("%w", Worker.ERR_AUX2))
-                    _report_kind(b, wrote, site, lane, start)
-                with b.when(b.bin("and", writes, _other_cta(b, read, mine))):
-                    _report(b, read, WRITE_AFTER_READ, site, lane, start)
-                # CTAs run one after the other here, so an older reader of the same generation is another CTA: keep it
-                keep = _other_cta(b, read, mine)
-                b.store(b.select(writes, mine, wrote), record)
-                b.store(b.select(writes, read, b.select(keep, read, mine)), b.gep(record, 8))
+    with _lanes(b, write) as lane:
+        start = _start(b, lane)
+        mine = b.bin("or", common, _place(b, b.bin("add", warp, lane), 14, 10))
+
+        def record_of(byte: Value, start: Value = start) -> Value:
+            offset = b.bin("sub", b.bin("add", start, b.resize(byte, "i64")), origin)
+            return b.define(f"inttoptr i64 {b.bin('add', delta, b.bin('shl', offset, b.i64(4))).ir} to ptr", "ptr")
+
+        def after(wrote: Value, read: Value, mine: Value = mine) -> tuple[Value, Value]:
+            """The record afterwards. CTAs run one by one here, so an older reader of the same generation is another CTA: keep it."""
+            keep = b.bin("or", *b.same_shape(writes, _other_cta(b, read, mine)))
+            return b.select(b.splat(writes, wrote.lanes) if wrote.lanes else writes, mine, wrote), b.select(keep, read, mine)
+
+        def quick(byte: Value, mine: Value = mine) -> Value:
+            record = record_of(byte)
+            wrote, read = _four(b, record)
+            bad = b.bin("or", _other_cta(b, wrote, mine), b.bin("and", b.splat(writes, 4), _other_cta(b, read, mine)))
+            good = b.bin("xor", b.reduce_any(bad), Value("true", "i1"))
+            with b.when(good):
+                _put_four(b, record, *after(wrote, read))
+            return good
+
+        with _bytes(b, size, quick) as byte:
+            record = record_of(byte)
+            wrote, read = b.load("i64", record), b.load("i64", b.gep(record, 8))
+            with b.when(_other_cta(b, wrote, mine)):
+                b.store(b.select(writes, b.i64(WRITE_AFTER_WRITE), b.i64(READ_AFTER_WRITE)), b.gep("%w", Worker.ERR_AUX2))
+                _report_kind(b, wrote, site, lane, start)
+            with b.when(b.bin("and", writes, _other_cta(b, read, mine))):
+                _report(b, read, WRITE_AFTER_READ, site, lane, start)
+            for n, word in enumerate(after(wrote, read)):
+                b.store(word, b.gep(record, 8 * n))
     b.raw("ret i32 0")
 
 
