@@ -73,14 +73,17 @@ def naive_attention(Q: NDArray[np.float32], K: NDArray[np.float32], V: NDArray[n
 
 @contextlib.contextmanager
 def threads_of_numpy(count: int) -> Iterator[str]:
-    """Hold NumPy's BLAS to `count` threads; yields a text that says how many it uses."""
+    """Hold NumPy's BLAS to `count` threads; yields a text that says how many it uses, and with code for which processor."""
     try:
-        from threadpoolctl import threadpool_limits
+        from threadpoolctl import threadpool_info, threadpool_limits
     except ImportError:
-        yield "as many threads as its BLAS chose (install threadpoolctl to set them)"
+        yield "as many threads as its BLAS chose; install threadpoolctl to set them"
         return
     with threadpool_limits(limits=count):
-        yield str(count)
+        used = {
+            f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info() if pool["user_api"] == "blas"
+        }
+        yield f"{count} threads of its BLAS ({', '.join(sorted(used)) or 'none found'})"
 
 
 def take_turns(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -208,7 +211,7 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     print(head + "\n")
     if ratios:
-        print(plain(ratio_table(ratios, problem, tiling, f"{numpy_threads} threads")))
+        print(plain(ratio_table(ratios, problem, tiling, numpy_threads)))
     for dtype in dict.fromkeys(p.dtype for p in compiled):
         print(plain(pass_table([p for p in compiled if p.dtype == dtype])))
 

@@ -47,7 +47,7 @@ class EmuParams:
         memcheck: bounds, alignment, null and read-only checks. Off, a stray access may crash the process.
         initcheck: report loads of bytes that nothing has written (shared, local and ``emu.empty`` memory).
         racecheck: report unordered accesses to the same bytes: shared memory between threads of a CTA within one barrier
-            interval, global memory between CTAs. Costs several times the run time, so it is off by default. CTAs then run one after
+            interval, global memory between CTAs. Costs 5 to 50 times the run time, so it is off by default. CTAs then run one after
             the other, so that those which wait for later ones end in a deadlock.
         synccheck: report barriers and warp-synchronous instructions executed by the wrong set of lanes.
         threads: worker threads that execute CTAs; 0 means one per available core. More are started when CTAs wait for CTAs that

@@ -142,16 +142,21 @@ def supported_forms() -> list[Form]:
     return [form for opcode in sorted(_FORMS) for form in _FORMS[opcode]]
 
 
-def spellings(pattern: str) -> Iterator[str]:
-    """Every full spelling of a form."""
-    choices: list[list[str]] = []
+def choices(pattern: str) -> list[list[str]]:
+    """The parts of a form in order, each with every text that may stand for it, "" for none."""
+    found: list[list[str]] = []
     for part in _PART.finditer(pattern):
         if part["flag"]:
-            choices.append(["", "." + part["flag"]])
+            found.append(["", "." + part["flag"]])
         elif part["oname"]:
-            choices.append(["", *("." + c for c in part["ochoices"].split("|"))])
+            found.append(["", *("." + c for c in part["ochoices"].split("|"))])
         elif part["name"]:
-            choices.append(["." + c for c in part["choices"].split("|")])
+            found.append(["." + c for c in part["choices"].split("|")])
         else:
-            choices.append([part["text"]])
-    return ("".join(c) for c in itertools.product(*choices))
+            found.append([part["text"]])
+    return found
+
+
+def spellings(pattern: str) -> Iterator[str]:
+    """Every full spelling of a form."""
+    return ("".join(c) for c in itertools.product(*choices(pattern)))
