@@ -2,7 +2,7 @@
 //
 // 256 work-items; the 32 of a "warp" own 8 query rows, "lane" L the columns L and L + 32 of S and O, and m and l of row L % 8. OpenCL
 // 1.2 has no shuffles, so rows are reduced, and m and alpha handed round, through local memory. N must be a multiple of 64. The
-// host defines EXP.
+// host defines EXP. Unrolled by 4, scalar broadcasts: the fastest of the spellings that were tried on PoCL 3.1.
 #define D 64
 #define PITCH 66
 #define BARRIER barrier(CLK_LOCAL_MEM_FENCE)
@@ -27,6 +27,7 @@ void fa2(__global const float* Q, __global const float* K, __global const float*
         BARRIER;
         float s[8][2];
         ROWS s[r][0] = s[r][1] = 0.0f;
+#pragma unroll 4
         for (int k = 0; k < D; ++k) {
             const float k0 = Ks[k * PITCH + lane], k1 = Ks[k * PITCH + lane + 32];
             ROWS { const float q = Qs[(patch + r) * D + k]; s[r][0] = fma(q, k0, s[r][0]); s[r][1] = fma(q, k1, s[r][1]); }
@@ -48,6 +49,7 @@ void fa2(__global const float* Q, __global const float* K, __global const float*
         BARRIER;
         l *= alpha;
         for (int j = 0; j < 32; ++j) l += part[own * 33 + j];
+#pragma unroll 4
         for (int k = 0; k < 64; ++k) {
             const float v0 = Vs[k * D + lane], v1 = Vs[k * D + lane + 32];
             ROWS { const float p = Ps[(patch + r) * 64 + k]; o[r][0] = fma(p, v0, o[r][0]); o[r][1] = fma(p, v1, o[r][1]); }

@@ -83,7 +83,7 @@ def threads_of_numpy(count: int) -> Iterator[str]:
         used = {
             f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in threadpool_info() if pool["user_api"] == "blas"
         }
-        yield f"{count} threads of its BLAS ({', '.join(sorted(used)) or 'none found'})"
+        yield f"{count} thread{'s' * (count != 1)} of its BLAS ({', '.join(sorted(used)) or 'none found'})"
 
 
 def take_turns(contenders: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -127,7 +127,7 @@ def header(threads: int) -> str:
     parts = [
         _cpu(),
         f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores",
-        f"{threads} threads",
+        f"{threads} thread{'s' * (threads != 1)}",
         f"rawflash {__version__}",
         f"Python {platform.python_version()}",
         f"NumPy {np.__version__}",
