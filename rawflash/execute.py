@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rawflash.tiling import Tiling
     from rawflash.variants import Launch, Plan, Variant
 
-__all__ = ["RunResult", "run_variant"]
+__all__ = ["RunResult", "invalid_reason", "run_variant"]
 
 # The first class that fits decides the status.
 _STATUS: tuple[tuple[type[RawflashError], str], ...] = (
@@ -76,6 +76,24 @@ class RunResult:
         return self.status == "OK"
 
 
+def invalid_reason(variant: Variant, problem: Problem, tiling: Tiling, gpu: Gpu, backend: Backend) -> str | None:
+    """Why `variant` cannot run this here, in a sentence that names the way out, or None: its own word, then this host's memory."""
+    reason = variant.invalid_reason(problem, tiling, gpu)
+    free = backend.free_host_bytes()
+    if reason or free is None or problem.needs_no_launch:
+        return reason
+    queries, keys = math.prod(problem.shape_q), math.prod(problem.shape_kv)
+    buffers = variant.plan(problem, tiling).buffers.values()
+    arrays = (queries + 2 * keys) * problem.itemsize + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in buffers)
+    reference = 8 * (4 * queries + 2 * keys)  # float64: Q, K, V, and O of the reference, the baseline and the result
+    if 2 * arrays + reference <= free:
+        return None
+    return (
+        f"emulating and checking this problem takes about {(2 * arrays + reference) / 1e9:,.1f} GB of memory, "
+        f"and {free / 1e9:,.1f} GB are free: take a smaller problem.B, H or N, or a kernel without workspaces such as fa2"
+    )
+
+
 def run_variant(
     variant: Variant,
     problem: Problem,
@@ -104,6 +122,11 @@ def run_variant(
             run.compile()
             run.execute()
             run.time(timing or TimingConfig())
+    except MemoryError as error:
+        short = LaunchError(f"memory ran out ({error}): take a smaller problem.B, H or N")
+        if raise_errors:
+            raise short from error
+        run.result.status, run.result.sentence = "RUNTIME_ERROR", str(short)
     except tuple(kind for kind, _ in _STATUS) as error:
         if raise_errors:
             raise
@@ -133,7 +156,7 @@ class _Run:
     def refuse(self) -> None:
         """Tags and modelled figures, then the variant's own word on this configuration."""
         self.result.tags.update(self.backend.describe(), arch=self.gpu.arch, gpu=self.gpu.name)
-        reason = self.variant.invalid_reason(self.problem, self.tiling, self.gpu)
+        reason = invalid_reason(self.variant, self.problem, self.tiling, self.gpu, self.backend)
         if reason:
             raise InvalidConfiguration(self.variant.name, reason)
         self.source = read_source(self.variant.file)

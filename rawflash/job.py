@@ -16,7 +16,7 @@ from rawflash.backends.base import Backend
 from rawflash.choose import choose_backend, choose_gpu
 from rawflash.config import Settings, gpu_values
 from rawflash.errors import InvalidConfiguration, TrackingError
-from rawflash.execute import RunResult, run_variant
+from rawflash.execute import RunResult, invalid_reason, run_variant
 from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
 from rawflash.output import Progress, print_end, print_tables, say
@@ -87,7 +87,8 @@ def single(settings: Settings, invocation: Invocation, folder: Path | None) -> i
 
 def _refuse_if_nothing_can_run(settings: Settings, machine: Machine) -> None:
     """Alone, an invalid configuration is an error, before anything is written or filed."""
-    reasons = {name: LADDER[name].invalid_reason(settings.problem, settings.tiling, machine.gpu) for name in settings.variants}
+    point = settings.problem, settings.tiling, machine.gpu, machine.backend
+    reasons = {name: invalid_reason(LADDER[name], *point) for name in settings.variants}
     if all(reasons.values()):
         name, reason = next(iter(reasons.items()))
         raise InvalidConfiguration(name, str(reason))

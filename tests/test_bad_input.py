@@ -48,6 +48,7 @@ REFUSED = [
     (("backend=gpu",), "backend=gpu is unknown; the known ones are auto, cupy, emu"),
     (("gpu=t4", "gpu.arch=7.5"), "gpu.arch=7.5 is not usable"),
     (("--config-name=nope",), "there is no configuration file called 'nope'"),
+    (("kernel=naive", "backend=emu", "problem.N=1000000"), "naive: emulating and checking this problem takes about "),
     (("kernel.variants=fa2",), "kernel.variants is a list: write kernel.variants=[a,b]"),
     (("-m", "block_size=16,abc"), "block_size=abc is not a whole number"),
     (("-m", "kernel=fa2,fa9"), "kernel=fa9 is unknown"),

@@ -101,12 +101,16 @@ class FakeBackend:
     error: RawflashError | None = None
     name: str = "emu"
     ran: list[Any] = field(default_factory=list)
+    free: int | None = None
 
     def describe(self) -> dict[str, str]:
         return {"backend": "emu", "device": "none"}
 
     def gpu(self, wanted: Gpu) -> Gpu:
         return wanted
+
+    def free_host_bytes(self) -> int | None:
+        return self.free
 
     def compile(self, source: Any, plan: Any) -> Any:
         return source
@@ -198,6 +202,33 @@ def test_what_the_gpu_would_refuse_is_invalid_before_launch(gpu: Gpu, variant: F
     assert result.status == "INVALID" and backend.ran == []
     with pytest.raises((InvalidConfiguration, UsageError), match=words):
         run(variant, backend, gpu=gpu, raise_errors=True)
+
+
+def test_what_this_hosts_memory_cannot_hold_is_invalid_before_any_work() -> None:
+    arrays = 4 * 24 * 16 * 4 + 4 * 24  # Q, K, V, O and LSE in fp32, each byte with a shadow
+    need = 2 * arrays + 8 * 6 * 24 * 16
+    assert run(backend=FakeBackend(free=need)).ok
+    backend = FakeBackend(free=need - 1)
+    result = run(backend=backend)
+    assert result.status == "INVALID" and backend.ran == []
+    assert result.sentence == (
+        "emulating and checking this problem takes about 0.0 GB of memory, and 0.0 GB are free: "
+        "take a smaller problem.B, H or N, or a kernel without workspaces such as fa2"
+    )
+    with pytest.raises(InvalidConfiguration, match="GB are free"):
+        run(backend=backend, raise_errors=True)
+
+
+def test_memory_that_runs_out_all_the_same_is_a_row_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError("Unable to allocate 153. GiB")
+
+    monkeypatch.setattr(FakeBackend, "empty", full)
+    result = run()
+    assert result.status == "RUNTIME_ERROR"
+    assert result.sentence == "memory ran out (Unable to allocate 153. GiB): take a smaller problem.B, H or N"
+    with pytest.raises(LaunchError, match="memory ran out"):
+        run(raise_errors=True)
 
 
 def test_a_source_that_does_not_compile(kernels: Path) -> None:

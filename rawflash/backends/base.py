@@ -215,6 +215,9 @@ class Backend(Protocol):
     def gpu(self, wanted: Gpu) -> Gpu:
         """The GPU whose limits hold: `wanted` on the emulator, the device at hand on a real one."""
 
+    def free_host_bytes(self) -> int | None:
+        """Free memory of this host, when it is there that arrays live (each byte twice); None when they live elsewhere."""
+
     def compile(self, source: CompiledSource, plan: Plan) -> Any:
         """A module object with get_function, its kernels ready for the plan's launches. Raises LaunchError or Unsupported."""
 

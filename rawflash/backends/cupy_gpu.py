@@ -124,6 +124,10 @@ class CupyBackend:
             source="attributes of the device",
         )
 
+    def free_host_bytes(self) -> None:
+        """Arrays live on the device, and CuPy says when it is full."""
+        return None
+
     # -- arrays and launches -------------------------------------------------------------------------------------------
     @contextmanager
     def _on_device(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,6 +64,14 @@ class EmulatedBackend:
     def gpu(self, wanted: Gpu) -> Gpu:
         """The emulator takes any description."""
         return wanted
+
+    def free_host_bytes(self) -> int | None:
+        """What Linux calls available; None where it does not say."""
+        try:
+            lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+        except (OSError, StopIteration):
+            return None
 
     def compile(self, source: CompiledSource, plan: Plan) -> Any:
         """PTX to machine code. Raises Unsupported for an instruction that the emulator lacks, LaunchError for PTX it cannot read."""
