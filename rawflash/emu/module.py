@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rawflash.emu import nvrtc
 from rawflash.emu.cfg.uniformity import CtaShape
-from rawflash.emu.errors import EmuError, ResourceLimit
+from rawflash.emu.errors import ArgumentMismatch, EmuError, ResourceLimit
 from rawflash.emu.launch import Compiled, compile_kernel, launch
 from rawflash.emu.lower.symbols import size_of
 from rawflash.emu.machine.arena import device_memory
@@ -100,6 +100,11 @@ class RawModule:
         self._resources: dict[str, Resources] | None = None
         self._lock = threading.RLock()
 
+    def compile(self, log_stream: Any = None) -> None:
+        """Write NVRTC's log to ``log_stream``; the compilation itself was done when the module was made."""
+        if log_stream is not None:
+            log_stream.write(self.log)
+
     def nvrtc_options(self) -> tuple[str, ...]:
         """The option list given to NVRTC: the caller's, then what CuPy adds."""
         chosen = list(self.options)
@@ -180,11 +185,15 @@ class RawKernel:
         code: str,
         name: str,
         options: Sequence[str] = (),
+        backend: str = "nvrtc",
         *,
         arch: str | int = "80",
         params: EmuParams | None = None,
-        backend: str = "nvrtc",
+        translate_cucomplex: bool = False,
+        enable_cooperative_groups: bool = False,
+        jitify: bool = False,
     ):
+        del translate_cucomplex, enable_cooperative_groups, jitify
         wants_lowering = "<" in name or ("extern" not in code and not is_ptx(code))
         module = RawModule(
             code, options=options, name_expressions=[name] if wants_lowering else None, arch=arch, params=params, backend=backend
@@ -221,8 +230,13 @@ class RawKernel:
                 self._compiled[shape] = compile_kernel(self._module.tree, self.name, self._module.params, shape)
             return self._compiled[shape]
 
-    def __call__(self, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Any], *, shared_mem: int = 0) -> LaunchReport:
-        """Run the grid. Raises LaunchRefused before, KernelFault during the launch."""
+    def __call__(
+        self, grid: int | Sequence[int], block: int | Sequence[int], args: Sequence[Any], *, shared_mem: int = 0, stream: Any = None
+    ) -> LaunchReport:
+        """Run the grid to its end, whatever the stream. Raises LaunchRefused before, KernelFault during the launch."""
+        del stream
+        if isinstance(args, np.ndarray | np.generic | int | float):
+            raise ArgumentMismatch(f"the arguments of kernel '{self.name}' are a {type(args).__name__}, not a tuple; write (x,) for one")
         g, cta = _dims(grid), _dims(block)
         limits = limits_of(self._module.arch)
         check_geometry(self.name, g, cta, limits, self._declared_threads(cta))

@@ -159,6 +159,14 @@ def test_counting_off_computes_the_same() -> None:
     assert report.global_.read_bytes == 0 and report.count("fma") == 0
 
 
+def test_a_report_shows_itself_in_a_line() -> None:
+    assert repr(launch(module(), "staged", 2, 128, zeros(256, np.float32), zeros(256, np.float32))).startswith(
+        "<LaunchReport staged: 2 CTAs, 8 warps, "
+    )
+    shown = str(axpy(1000))
+    assert "global 8000 B read, 4000 B written" in shown and "\n" not in shown
+
+
 def test_the_kernel_keeps_its_last_report() -> None:
     kernel = module().get_function("halves")
     report = kernel((1, 1, 1), (32, 1, 1), (emu.asarray(np.ones(32, np.float32)),))

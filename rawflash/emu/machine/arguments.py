@@ -101,9 +101,7 @@ def _describe(p: Variable) -> str:
 
 
 def _check_scalar(where: str, arg: Any, data: bytes, kind: str, p: Variable, size: int) -> None:
-    shown = (
-        type(arg).__name__ if not isinstance(arg, int | float) or isinstance(arg, np.generic) else f"Python {type(arg).__name__} (8 bytes)"
-    )
+    shown = f"{'Python ' if isinstance(arg, int | float) and not isinstance(arg, np.generic) else ''}{type(arg).__name__}"
     if len(data) != size:
         hint = (
             " wrap it, e.g. numpy.float32(x) or numpy.int32(n)" if isinstance(arg, int | float) and not isinstance(arg, np.generic) else ""
@@ -124,7 +122,7 @@ def _pointer(arg: NDArray[Any], n: int, p: Variable, arena: Arena, bound: Bound,
     address = int(arg.ctypes.data)
     if arg.size and not arg.flags.c_contiguous:
         raise ArgumentMismatch(
-            f"{where} is a view that is not contiguous (strides {arg.strides}); a kernel sees only the pointer: "
+            f"{where} is not C-contiguous (strides {arg.strides}); a kernel sees only the pointer: "
             "pass numpy.ascontiguousarray(x), or the base array and the strides as arguments"
         )
     if arena.contains(address):

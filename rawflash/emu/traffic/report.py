@@ -96,7 +96,7 @@ def opcode_class(spelling: str) -> str:
     return spelling.split(".", 1)[0]
 
 
-@dataclass
+@dataclass(repr=False)
 class LaunchReport:
     """Everything counted in one launch. ``opcodes`` are thread-instructions: executions times active lanes.
 
@@ -119,6 +119,14 @@ class LaunchReport:
     warnings: list[str] = field(default_factory=list)
     l2: L2Traffic | None = None
     scale: int = 1
+
+    def __repr__(self) -> str:
+        """One line of what there is most often a question about; the fields hold the rest."""
+        return (
+            f"<LaunchReport {self.kernel}: {self.ctas} CTAs, {self.warps} warps, {self.warp_instructions} warp instructions; "
+            f"global {self.global_.read_bytes} B read, {self.global_.write_bytes} B written; "
+            f"shared {self.shared.read_bytes} B read, {self.shared.write_bytes} B written, {self.shared.bank_conflicts} bank conflicts>"
+        )
 
     @property
     def thread_instructions(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from functools import cache
 from typing import Any
 
@@ -128,6 +129,21 @@ def test_pointer_and_scalar_mixed_up() -> None:
         launch(limits(), "scale", 1, 4, np.float32(1), np.float32(2), np.int32(4))
     with pytest.raises(emu.ArgumentMismatch):
         launch(limits(), "scale", 1, 4, zeros(4, np.float32), zeros(1, np.float32), np.int32(4))
+
+
+def test_a_forgotten_tuple() -> None:
+    for lone in (zeros(4, np.float32), np.int32(4), 4):
+        with pytest.raises(emu.ArgumentMismatch, match=r"not a tuple; write \(x,\)"):
+            limits().get_function("mark")((1,), (4,), lone)
+
+
+def test_cupys_other_keywords_are_taken() -> None:
+    """They change nothing here: a launch is over when it returns."""
+    kernel = emu.RawKernel(SOURCE, "mark", (), "nvrtc", translate_cucomplex=False, enable_cooperative_groups=True, jitify=False)
+    out, log = zeros(1, np.int32), io.StringIO()
+    kernel.module.compile(log_stream=log)
+    kernel((1,), (4,), (out,), shared_mem=0, stream=None)
+    assert out[0] == 1 and log.getvalue() == kernel.module.log
 
 
 def test_every_scalar_width() -> None:
