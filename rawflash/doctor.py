@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         print(f"{'ok' if f.ok else '--'}  {f.name.ljust(width)}  {f.text}")
         if f.hint:
             print(f"    {' ' * width}  -> {f.hint}")
-    able = {f.name for f in found if f.ok} & {"GPU", "emulator"}
+    sound = {f.name for f in found if f.ok}
+    able = sound & {"GPU", "emulator"} if "CUDA headers" in sound else set()
     print(
         f"\nkernels run here: {' and '.join({'GPU': 'on the GPU', 'emulator': 'in the emulator'}[name] for name in sorted(able)) or 'no'}"
     )
@@ -68,9 +69,9 @@ def _rawflash() -> Finding:
 
 
 def _nvrtc() -> Finding:
-    from rawflash.emu import nvrtc
-
     try:
+        from rawflash.emu import nvrtc
+
         library = nvrtc.find_library()
         major, minor = nvrtc.version()
         archs = nvrtc.supported_archs()
@@ -80,9 +81,9 @@ def _nvrtc() -> Finding:
 
 
 def _headers() -> Finding:
-    from rawflash.emu import nvrtc
-
     try:
+        from rawflash.emu import nvrtc
+
         return Finding("CUDA headers", True, nvrtc.headers_dir())
     except Exception as error:
         return Finding("CUDA headers", False, "none", str(error))
@@ -104,8 +105,10 @@ def _installed(names: Iterable[str]) -> str:
 
 
 def _gpu() -> Finding:
-    from rawflash.backends.cupy_gpu import CupyBackend, usable
-
+    try:
+        from rawflash.backends.cupy_gpu import CupyBackend, usable
+    except ImportError as error:
+        return Finding("GPU", False, "none", f"it cannot be looked for: {error}")
     ok, text = usable()
     if not ok:
         return Finding("GPU", False, "none", f"{text}; without one, rawflash emulates")

@@ -34,11 +34,15 @@ def explain(error: BaseException, unknown_key: Callable[[str], str]) -> str | No
         return "a group takes the name of one of its options: write group=option (`rawflash --help` lists them)"
     if type(error).__module__.startswith("hydra"):
         return " ".join(str(error).split())
+    if type(error).__module__.startswith("yaml"):
+        return f"a configuration file is no YAML: {' '.join(str(error).split())}"
     return None
 
 
 def internal_error(error: BaseException) -> str:
     """One sentence for an error that nobody foresaw, with the place where it happened."""
+    if isinstance(error, ImportError):
+        return f"a package that rawflash needs cannot be imported ({error}): install it again with pip; add debug=true for the traceback"
     frames = traceback.extract_tb(error.__traceback__)
     place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"internal error: {type(error).__name__}: {error}{place}; add debug=true for the traceback"

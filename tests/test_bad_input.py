@@ -71,6 +71,14 @@ def test_refused_before_anything_is_run(program: Program, workdir: Path, quick: 
     assert list(workdir.iterdir()) == [], "a refused request leaves nothing behind"
 
 
+def test_a_configuration_file_that_is_no_yaml(program: Program, workdir: Path) -> None:
+    (workdir / "mine" / "problem").mkdir(parents=True)
+    (workdir / "mine" / "problem" / "odd.yaml").write_text("N: : 3\n")
+    got = program("--config-dir=mine", "problem=odd")
+    assert got.code == 2 and got.err.count("\n") == 1
+    assert got.err.startswith("rawflash: a configuration file is no YAML: ") and "odd.yaml" in got.err
+
+
 @pytest.mark.skipif(
     os.path.exists("/dev/nvidia0"), reason="this machine has a GPU, so backend=cupy may well work; the refusal needs a machine without"
 )

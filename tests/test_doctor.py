@@ -48,6 +48,27 @@ def test_without_a_compiler_nothing_runs(program: Program, monkeypatch: pytest.M
     assert "-> no NVRTC library was found; install it with pip" in got.out
 
 
+def test_without_headers_no_kernel_compiles(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise NvrtcMissing("the CUDA headers (cuda_fp16.h) were not found")
+
+    monkeypatch.setattr(nvrtc, "headers_dir", missing)
+    got = program("doctor")
+    assert got.code == 1 and got.out.splitlines()[-1] == "kernels run here: no"
+
+
+def test_a_broken_llvmlite_is_told_not_raised(process: Program, workdir: Path) -> None:
+    (workdir / "llvmlite.py").write_text("raise ImportError('libstdc++ is too old')\n")
+    got = process("doctor")
+    assert got.code == 1 and "Traceback" not in got.err
+    assert "-> libstdc++ is too old" in got.out and "`pip install llvmlite`" in got.out
+    got = process("tracking=none")
+    assert got.err == (
+        "rawflash: a package that rawflash needs cannot be imported (libstdc++ is too old): install it again with pip; "
+        "add debug=true for the traceback\n"
+    )
+
+
 def test_a_package_that_is_missing_has_a_hint(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_installed", lambda names: "")
     out = program("doctor").out
