@@ -79,6 +79,8 @@ def single(settings: Settings, invocation: Invocation, folder: Path | None) -> i
     except BaseException as error:
         filing.abandon(KILLED if isinstance(error, Stopped) else FAILED, str(error))
         claim.release()
+        if isinstance(error, Stopped) and (folder / RESULTS).is_file():
+            error.kept = folder
         raise
     if any(row.ok or row.tensors for row in rows):
         print_tables(rows, title)

@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with caught():
             return _run(arguments)
     except Stopped as stop:
-        print(f"rawflash: {stop}; what was finished is on disk, runs that were open are marked KILLED", file=sys.stderr)
+        kept = f"what was finished is in {stop.kept}" if stop.kept else "nothing was finished"
+        print(f"rawflash: {stop}; {kept}, runs that were open are marked KILLED", file=sys.stderr)
         return stop.exit_code
     except Exception as error:
         return _tell(error)
@@ -94,6 +95,8 @@ def _run(arguments: list[str]) -> int:
     except BaseException as error:
         if _Session.sweep is not None:
             _Session.sweep.abandon("FAILED" if isinstance(error, Exception) else "KILLED", str(error))
+            if isinstance(error, Stopped) and any(_Session.sweep.folder.rglob("results.json")):
+                error.kept = _Session.sweep.folder
         raise
 
 

@@ -10,6 +10,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 __all__ = ["Stopped", "caught", "deferred"]
@@ -18,10 +19,11 @@ _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class Stopped(BaseException):
-    """The program was asked to stop. Not an Exception, so that nobody takes it for a failed point."""
+    """The program was asked to stop. Not an Exception, so that nobody takes it for a failed point. `kept`: where results lie."""
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
+        self.kept: Path | None = None
         self.name = signal.Signals(signum).name
         super().__init__(f"stopped by {self.name}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from rawflash.results import read_rows
+from rawflash.signals import Stopped
 from rawflash.variants import LADDER
 
 Program = Callable[..., Any]
@@ -40,6 +42,16 @@ def test_the_default_job_runs_the_whole_ladder(program: Program, workdir: Path, 
     assert {p.name for p in folder.iterdir()} == {"results.json", "table.md", "config.yaml", *LADDER}
     assert {p.name for p in (folder / "fa2").iterdir()} == {"fa2.cu", "kernel.ptx", "traffic.md", "config.yaml"}
     assert [row.variant for row in read_rows(folder / "results.json")] == list(LADDER)
+
+
+@pytest.mark.parametrize("sweep", [(), ("-m", "block_size=32,64")])
+def test_who_stops_it_learns_where_the_finished_rows_are(program: Program, workdir: Path, quick: Any, sweep: tuple[str, ...]) -> None:
+    quick["fa1"] = Stopped(signal.SIGTERM)
+    got = program("backend=emu", *sweep)
+    kept = only(workdir, "outputs/*/*")
+    assert got.code == 143
+    assert got.err == f"rawflash: stopped by SIGTERM; what was finished is in {kept}, runs that were open are marked KILLED\n"
+    assert [row.variant for row in read_rows(only(kept, "0/results.json" if sweep else "results.json"))] == ["naive", "online"]
 
 
 def test_the_first_line_says_that_it_emulates(program: Program, quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
