@@ -40,6 +40,15 @@ def test_every_kind_of_number_is_explained() -> None:
     assert all(f"**{kind}**" in text for kind in ("counted", "modelled", "measured", "checked"))
 
 
+@pytest.mark.parametrize("path", ["README.md", "rawflash/emu/README.md"])
+def test_the_python_in_it_prints_what_its_comment_says(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (README.parent / path).read_text("utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+        assert capsys.readouterr().out == block.rstrip().rpartition("# ")[2] + "\n"
+
+
 @pytest.mark.parametrize("column", ["HBM read", "x ideal", "/ naive", "rescale", "confl", "regs", "SMEM", "FLOP", "err", "speedup"])
 def test_every_column_is_explained(column: str) -> None:
     assert column in README.read_text("utf-8").split("## How to read the table")[1].split("## ")[0]
