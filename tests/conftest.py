@@ -67,7 +67,7 @@ def process(workdir: Path) -> Callable[..., Outcome]:
             env={**os.environ, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)

@@ -43,15 +43,15 @@ def test_a_fault_before_a_barrier_leaves_nobody_waiting() -> None:
     mod = cuda(SOURCE)
     out = zeros(32, np.int32)
     with pytest.raises(emu.OutOfBounds) as caught:
-        within(20, lambda: launch(mod, "read_then_wait", 1, 32, full(32), out, np.int32(99)))
+        within(lambda: launch(mod, "read_then_wait", 1, 32, full(32), out, np.int32(99)))
     assert caught.value.tid == (16, 0, 0) and caught.value.ctaid == (0, 0, 0)
     for _ in range(2):
-        within(20, lambda: launch(mod, "read_then_wait", 1, 32, full(32), out, np.int32(31)))
+        within(lambda: launch(mod, "read_then_wait", 1, 32, full(32), out, np.int32(31)))
     assert out[16] == 32 and out[0] == 1
 
 
 def test_the_process_exits_with_an_error() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=600)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
     assert "OutOfBounds" in last and "(16, 0, 0)" in last and "read_then_wait" in last
@@ -61,7 +61,7 @@ def test_the_process_exits_with_an_error() -> None:
 def test_one_bad_cta_among_many(bad: int) -> None:
     mod = cuda(SOURCE)
     with pytest.raises(emu.OutOfBounds) as caught:
-        within(20, lambda: launch(mod, "one_bad_cta", 200, 64, full(64), zeros(200 * 64, np.int32), np.int32(bad)))
+        within(lambda: launch(mod, "one_bad_cta", 200, 64, full(64), zeros(200 * 64, np.int32), np.int32(bad)))
     assert caught.value.ctaid == (bad, 0, 0) and caught.value.tid == (40, 0, 0)
 
 
@@ -76,7 +76,7 @@ def test_the_first_bad_cta_is_reported_whatever_the_threads_do() -> None:
 
 def test_trap_is_typed() -> None:
     with pytest.raises(emu.Trap) as caught:
-        within(20, lambda: launch(cuda(SOURCE), "give_up", 4, 32, zeros(32, np.int32)))
+        within(lambda: launch(cuda(SOURCE), "give_up", 4, 32, zeros(32, np.int32)))
     assert caught.value.ctaid == (2, 0, 0) and caught.value.tid == (3, 0, 0)
 
 

