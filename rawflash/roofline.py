@@ -25,6 +25,9 @@ class Gpu:
     smem_block_bytes: int  # most shared memory of one CTA (opt-in), reserved byte excluded
     smem_sm_bytes: int  # shared memory of one SM
     regs_sm: int = 65536
+    threads_sm: int = 2048  # most resident threads of one SM
+    ctas_sm: int = 32  # most resident CTAs of one SM
+    smem_reserved_bytes: int = 1024  # shared memory that the driver takes of every CTA (none before compute capability 8.0)
     hbm_gb_s: float = 0.0
     fp16_tflops: float = 0.0  # tensor cores, fp16/bf16 in, fp32 accumulation, dense
     fp32_tflops: float = 0.0  # FMA pipe

@@ -20,6 +20,9 @@ ATTRIBUTES = {
     "MaxSharedMemoryPerBlockOptin": 166912,
     "MaxSharedMemoryPerMultiprocessor": 167936,
     "MaxRegistersPerMultiprocessor": 65536,
+    "MaxThreadsPerMultiProcessor": 2048,
+    "MaxBlocksPerMultiprocessor": 32,
+    "ReservedSharedMemoryPerBlock": 1024,
     "L2CacheSize": 41943040,
 }
 

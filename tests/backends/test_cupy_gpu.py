@@ -83,6 +83,7 @@ def test_describe_and_gpu_come_from_the_device() -> None:
     backend = CupyBackend(1, FakeCupy(count=2))
     assert backend.describe()["device"] == "Fake GPU 1" and backend.describe()["driver"].startswith("CUDA 13.0")
     gpu = backend.gpu(A100)
+    assert (gpu.threads_sm, gpu.ctas_sm, gpu.smem_reserved_bytes) == (2048, 32, 1024)
     assert (gpu.name, gpu.arch, gpu.sms, gpu.smem_block_bytes) == ("Fake GPU 1", "80", 108, 166912)
     assert gpu.hbm_gb_s == pytest.approx(2039, rel=1e-3)
     assert gpu.fp32_tflops == pytest.approx(19.5, rel=1e-3)
