@@ -36,14 +36,15 @@
 //     only scores of -inf: O = 0, LSE = -inf. NaN in a visible key or in the query: NaN in that row's O and LSE. What a hidden
 //     key or value holds reaches nothing.
 //
-// (8) Needs: d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous tensors.
+// (8) Needs: d a multiple of 8 up to 256; Br a multiple of 16 up to 128, Bc up to 512 (fewer passes; low Br then, SMEM must hold
+//     K, V and P); H a multiple of Hkv; N, Nkv >= 1; contiguous tensors.
 #include "rf_products.cuh"
 
 using T = rf::RF_DTYPE;
 constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
-static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
+static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 512, "Br and Bc must be multiples of 16 up to 128 and 512");
 
 constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * d, P_FLOATS = Br * rf::padded<Bc>;
 static_assert(4 * (Q_FLOATS + K_FLOATS + V_FLOATS + P_FLOATS) == RF_FA1_SMEM, "the launch plan states another amount of shared memory");

@@ -73,8 +73,18 @@ def test_head_dim_is_refused_by_name(name: str, d: int) -> None:
 @pytest.mark.parametrize("side", [8, 17, 24, 144, 256])
 def test_tile_sides_are_refused_by_name(name: str, side: int) -> None:
     for tiling, which in ((Tiling(side, 64), "Br"), (Tiling(64, side), "Bc")):
+        if (name, which) == ("fa1", "Bc") and side % 16 == 0:
+            continue
         reason = LADDER[name].invalid_reason(Problem(), tiling, A100)
-        assert reason == f"{which}={side} is not supported: block_size must be a multiple of 16 between 16 and 128"
+        assert reason is not None and reason.startswith(f"{which}={side} is not supported: ")
+        assert reason.endswith("must be a multiple of 16 between 16 and " + ("512" if (name, which) == ("fa1", "Bc") else "128"))
+
+
+def test_long_key_tiles_are_for_fa1_and_end_where_shared_memory_does() -> None:
+    for tiling, d in ((Tiling(16, 256), 64), (Tiling(16, 512), 32)):
+        assert LADDER["fa1"].invalid_reason(Problem(d=d), tiling, A100) is None
+    reason = LADDER["fa1"].invalid_reason(Problem(d=64), Tiling(16, 512), A100)
+    assert reason is not None and "299520 bytes" in reason and "offers 166912" in reason
 
 
 def test_shared_memory_is_refused_with_both_numbers() -> None:

@@ -37,7 +37,7 @@ _RUNGS = (
         changed="Tiles in SMEM: K and V are read once; Q, O, m and l make Tc passes",
         entry_points=("fa1",),
         make_plan=plans.fa1_plan,
-        rules=_TILED,
+        rules=(limits.long_key_tiles, *_ANY),
     ),
     Variant(
         name="fa1_qout",

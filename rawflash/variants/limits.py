@@ -6,7 +6,7 @@ from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
-__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "tensor_cores", "tile_sides"]
+__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "long_key_tiles", "tensor_cores", "tile_sides"]
 
 _MOST_D = 256
 _MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
@@ -21,9 +21,19 @@ def head_dim(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
 
 def tile_sides(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     """Br, Bc: multiples of 16 between 16 and 128."""
-    for name, side in (("Br", tiling.Br), ("Bc", tiling.Bc)):
-        if side % 16 or not 16 <= side <= 128:
-            return f"{name}={side} is not supported: block_size must be a multiple of 16 between 16 and 128"
+    return _sides(tiling, 128)
+
+
+def long_key_tiles(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """Br as in tile_sides, Bc up to 512: where K/V tiles are the outer loop, their length decides how often Q and O travel."""
+    return _sides(tiling, 512)
+
+
+def _sides(tiling: Tiling, most_Bc: int) -> str | None:
+    for name, side, most in (("Br", tiling.Br, 128), ("Bc", tiling.Bc, most_Bc)):
+        if side % 16 or not 16 <= side <= most:
+            what = "block_size" if most == 128 else "kernel.Bc"
+            return f"{name}={side} is not supported: {what} must be a multiple of 16 between 16 and {most}"
     return None
 
 

@@ -46,6 +46,13 @@ def test_right_with_the_modelled_bytes(name: str, dtype: str, causal: str, d: in
         assert not np.isnan(result.outputs["LSE"]).any()
 
 
+def test_fa1_with_long_key_tiles() -> None:
+    for N, Nkv in ((20, 300), (70, 257), (33, 12)):
+        result = run("fa1", Problem(B=1, H=2, N=N, Nkv=Nkv, d=8, causal="bottom_right", seed=N), Tiling(16, 256))
+        assert not mismatches(result), (N, Nkv)
+        assert result.metrics["smem/bank_conflicts"] == 0
+
+
 @pytest.mark.parametrize("name", VARIANTS)
 def test_whole_sectors_for_aligned_inputs(name: str) -> None:
     """Every sector that Q, K, V or O touches is used in full (LSE is written row by row in two of the kernels)."""
