@@ -28,13 +28,22 @@ class Gpu:
     threads_sm: int = 2048  # most resident threads of one SM
     ctas_sm: int = 32  # most resident CTAs of one SM
     smem_reserved_bytes: int = 1024  # shared memory that the driver takes of every CTA (none before compute capability 8.0)
+    memory_bytes: int = 0
     hbm_gb_s: float = 0.0
-    fp16_tflops: float = 0.0  # tensor cores, fp16/bf16 in, fp32 accumulation, dense
+    fp16_tflops: float = 0.0  # tensor cores, fp16 in, fp32 accumulation, dense
+    bf16_tflops: float = 0.0  # the same for bf16; 0: the GPU has none
+    fp8_tflops: float = 0.0  # the same for fp8
     fp32_tflops: float = 0.0  # FMA pipe
     l2_bytes: int = 0
+    l2_gb_s: float = 0.0  # reads; seldom published, so look at its confidence
     boost_mhz: float = 0.0
+    tensor_mhz: float = 0.0  # clock at which the tensor rates are stated
+    tensor_flop_per_clk_sm: float = 0.0  # fp16, dense
+    fma_per_clk_sm: float = 0.0  # fp32 multiply-adds per clock and SM
     sfu_per_clk_sm: float = 0.0  # exp2 results per clock and SM
     smem_bytes_per_clk_sm: float = 0.0
+    lsu_per_clk_sm: float = 0.0  # addresses of loads and stores per clock and SM
+    schedulers_sm: int = 4  # warp instructions that an SM issues per clock
     source: str = ""  # where the figures were published
     confidence: tuple[tuple[str, str], ...] = ()  # (figure, how well it is known)
     note: str = ""
@@ -51,8 +60,9 @@ class Gpu:
         return cls(**{name: _convert(name, str(known[name].type), value) for name, value in values.items()})
 
     def peak_tflops(self, dtype: str) -> float:
-        """Peak rate for problems stored as `dtype`: the FMA pipe for fp32, tensor cores for the 16-bit types (0: unknown)."""
-        return self.fp32_tflops if dtype == "fp32" else self.fp16_tflops
+        """Peak rate for operands of `dtype`: the FMA pipe for fp32, tensor cores for fp16, bf16 and fp8 (0: unknown, or none)."""
+        rates = {"fp32": self.fp32_tflops, "fp16": self.fp16_tflops, "bf16": self.bf16_tflops, "fp8": self.fp8_tflops}
+        return rates[dtype]
 
 
 def _convert(name: str, kind: str, value: Any) -> Any:

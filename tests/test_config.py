@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,26 @@ def test_every_gpu_is_a_usable_description_with_its_source(name: str) -> None:
     assert gpu.smem_block_bytes in (gpu.smem_sm_bytes, gpu.smem_sm_bytes - 1024)
 
 
-def test_the_tensor_rate_follows_from_clock_and_width() -> None:
-    per_clock = {"70": 1024, "75": 1024, "80": 2048, "90": 4096, "100": 8192}
-    for name in GPUS:
-        gpu = Gpu.from_dict(gpu_values(name))
-        if gpu.arch in per_clock:
-            assert gpu.fp16_tflops == pytest.approx(gpu.sms * per_clock[gpu.arch] * gpu.boost_mhz / 1e6, rel=0.1), name
+@pytest.mark.parametrize("name", GPUS)
+def test_peaks_are_sms_times_rate_times_clock(name: str) -> None:
+    gpu = Gpu.from_dict(gpu_values(name))
+    assert gpu.fp16_tflops == pytest.approx(gpu.sms * gpu.tensor_flop_per_clk_sm * gpu.tensor_mhz / 1e6, rel=0.005)
+    assert gpu.fp32_tflops == pytest.approx(gpu.sms * 2 * gpu.fma_per_clk_sm * gpu.boost_mhz / 1e6, rel=0.006)
+    assert gpu.bf16_tflops == (gpu.fp16_tflops if int(gpu.arch) >= 80 else 0)
+    assert gpu.fp8_tflops == pytest.approx(2 * gpu.fp16_tflops if int(gpu.arch) >= 89 else 0, rel=0.001)
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_every_rate_is_stated(name: str) -> None:
+    """What every GPU of a family shares is the same in all of its files; what is a guess says so."""
+    gpu = Gpu.from_dict(gpu_values(name))
+    assert (gpu.sfu_per_clk_sm, gpu.schedulers_sm, gpu.regs_sm) == (16, 4, 65536)
+    assert gpu.fma_per_clk_sm == {"70": 64, "75": 64, "80": 64}.get(gpu.arch, 128)
+    assert gpu.smem_bytes_per_clk_sm == (64 if gpu.arch == "75" else 128)
+    assert gpu.lsu_per_clk_sm == (16 if gpu.arch in ("75", "86", "89") else 32)
+    assert gpu.l2_gb_s > gpu.hbm_gb_s and gpu.memory_bytes >= 16 * 2**30 and 0 < gpu.tensor_mhz <= gpu.boost_mhz
+    known = {field.name for field in dataclasses.fields(Gpu)} | {"default"}
+    assert set(dict(gpu.confidence)) <= known and "l2_gb_s" in dict(gpu.confidence)
 
 
 def test_seed_and_block_size_are_flat() -> None:

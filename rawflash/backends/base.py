@@ -130,6 +130,9 @@ class KernelCounters:
     opcodes   full PTX opcode -> executed thread instructions
     lines     (file, line of the .cu) -> LineCounts
     notes     warnings of the emulator and what the kernels printed
+    pipes     pipe of an SM -> warp instructions issued to it
+    flops     kind -> floating-point operations ("f32", "special", "mma.f16", ...)
+    ctas      CTAs of all launches
     """
 
     tensors: dict[str, TensorTraffic]
@@ -144,6 +147,9 @@ class KernelCounters:
     barriers: int
     lines: dict[tuple[str, int], LineCounts] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    pipes: dict[str, int] = field(default_factory=dict)
+    flops: dict[str, int] = field(default_factory=dict)
+    ctas: int = 0
 
     def count(self, *classes: str) -> int:
         """Executed floating-point thread instructions whose opcode starts with one of `classes` ("fma", "mul", ...)."""

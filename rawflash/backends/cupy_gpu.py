@@ -38,6 +38,10 @@ _EMPTY_KERNEL = 'extern "C" __global__ void rf_empty() {}'
 # FMA lanes of one SM by compute capability (CUDA programming guide, arithmetic throughput table).
 _FMA_LANES = {"70": 64, "75": 64, "80": 64, "86": 128, "87": 128, "89": 128, "90": 128, "100": 128, "103": 128, "120": 128, "121": 128}
 
+# Rates that no attribute of the device tells: known only when the data sheet in use is that of the chip.
+_TENSOR_RATES = ("fp16_tflops", "bf16_tflops", "fp8_tflops", "tensor_mhz", "tensor_flop_per_clk_sm")
+_NO_ATTRIBUTE = (*_TENSOR_RATES, "memory_bytes", "l2_gb_s", "sfu_per_clk_sm", "smem_bytes_per_clk_sm", "lsu_per_clk_sm")
+
 
 def usable(device: int = 0) -> tuple[bool, str]:
     """(True, name of the GPU) or (False, what is missing and how to get it). Never raises."""
@@ -118,13 +122,12 @@ class CupyBackend:
             ctas_sm=int(attributes["MaxBlocksPerMultiprocessor"]),
             smem_reserved_bytes=int(attributes["ReservedSharedMemoryPerBlock"]),
             hbm_gb_s=2 * memory_khz * int(attributes["GlobalMemoryBusWidth"]) / 8 / 1e6,
-            fp16_tflops=wanted.fp16_tflops if same_chip else 0.0,
             fp32_tflops=2 * _FMA_LANES.get(arch, 0) * sms * clock_khz / 1e9,
             l2_bytes=int(attributes["L2CacheSize"]),
             boost_mhz=clock_khz / 1e3,
-            sfu_per_clk_sm=wanted.sfu_per_clk_sm if same_chip else 0.0,
-            smem_bytes_per_clk_sm=wanted.smem_bytes_per_clk_sm if same_chip else 0.0,
-            source="attributes of the device",
+            fma_per_clk_sm=_FMA_LANES.get(arch, 0),
+            source="attributes of the device" + f"; peak rates of {wanted.name}" * same_chip,
+            **{rate: getattr(wanted, rate) for rate in _NO_ATTRIBUTE if same_chip},
         )
 
     def free_host_bytes(self) -> None:

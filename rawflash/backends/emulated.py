@@ -142,4 +142,7 @@ def _counters(report: Any, tensors: dict[str, TensorTraffic]) -> KernelCounters 
         barriers=report.barriers,
         lines=lines,
         notes=(*report.warnings, *report.output.splitlines()),
+        pipes=report.pipes(),
+        flops=report.flops(),
+        ctas=report.ctas,
     )
