@@ -12,14 +12,16 @@ Names have slash groups and end in their unit. A modelled time never appears und
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from rawflash.errors import RawflashError
 
-__all__ = ["METRICS", "TENSORS", "Metric", "metric", "tensor_metrics", "validate"]
+__all__ = ["METRICS", "SAMPLES", "TENSORS", "Better", "Metric", "metric", "series_name", "tensor_metrics", "validate"]
 
 Provenance = Literal["measured", "counted", "modelled", "checked"]
+Better = Literal["lower", "higher", "neither"]
 
 # Tensors that a variant may move through HBM: inputs, outputs, workspaces.
 TENSORS = ("Q", "K", "V", "O", "LSE", "S", "P", "m", "l")
@@ -34,6 +36,24 @@ class Metric:
     provenance: Provenance
     meaning: str
 
+    @property
+    def better(self) -> Better:
+        """Which way this number is better, other things equal; "neither" for what describes the request or the machine."""
+        return _BETTER_APART.get(self.name, _BETTER[self.name.partition("/")[0]])
+
+
+# Which way is better: by group, then the names that are apart from their group.
+_BETTER: dict[str, Better] = {
+    **dict.fromkeys(("io", "smem", "ops", "err", "res", "time", "host"), "lower"),
+    "perf": "higher",
+    "gpu": "neither",
+}
+_BETTER_APART: dict[str, Better] = {
+    **dict.fromkeys(("io/sector_efficiency", "ops/lane_efficiency"), "higher"),
+    **dict.fromkeys(("io/ideal_bytes", "ops/flops", "err/baseline", "err/tolerance", "err/lse_tolerance", "time/gpu_ms_empty"), "neither"),
+}
+# The series of raw samples behind time/gpu_ms_median: step = number of the sample.
+SAMPLES = "time/gpu_ms_sample"
 
 _ROWS: tuple[tuple[str, str, Provenance, str], ...] = (
     ("io/hbm_read_bytes", "bytes", "counted", "bytes the kernels ask of HBM, reads (the papers' model: no cache)"),
@@ -74,6 +94,7 @@ _ROWS: tuple[tuple[str, str, Provenance, str], ...] = (
     ("time/gpu_ms_median", "ms", "measured", "median time of all launches of the variant between two CUDA events, L2 flushed before"),
     ("time/gpu_ms_p20", "ms", "measured", "20th percentile of the same samples"),
     ("time/gpu_ms_p80", "ms", "measured", "80th percentile of the same samples"),
+    (SAMPLES, "ms", "measured", "the samples of time/gpu_ms_median one by one: step = number of the sample (a list shows the last)"),
     ("time/gpu_ms_empty", "ms", "measured", "median of an empty kernel by the same protocol: what a launch alone costs"),
     ("perf/tflops", "TFLOP/s", "measured", "ops/flops / time/gpu_ms_median"),
     ("perf/gb_s", "GB/s", "measured", "io/model_bytes / time/gpu_ms_median (modelled bytes over measured time)"),
@@ -111,6 +132,14 @@ def tensor_metrics(tensor: str) -> tuple[str, str]:
     if tensor not in TENSORS:
         raise RawflashError(f"no metric counts the bytes of a tensor called {tensor!r}; add the name to TENSORS in rawflash/metrics.py")
     return names
+
+
+def series_name(name: str, label: str) -> str:
+    """Name of the curve of a metric over a swept number in a sweep's parent run: io/times_ideal/fa2, or .../fa2 fp16.
+
+    `label` says which curve; what MLflow takes in no name becomes "-". Raises RawflashError for a name that is not in METRICS.
+    """
+    return f"{metric(name).name}/{re.sub(r'[^A-Za-z0-9_. :-]', '-', label)}"[:250]
 
 
 def validate(values: dict[str, float]) -> dict[str, float]:

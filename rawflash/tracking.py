@@ -12,19 +12,19 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawflash.errors import RawflashError, TrackingError
-from rawflash.metrics import validate
+from rawflash.metrics import METRICS, metric, validate
 from rawflash.owner import is_gone, this_process
 from rawflash.store import Store, TrackingConf, reach, resolve_experiment, resolve_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["FAILED", "FINISHED", "KILLED", "Tracker", "open_tracker"]
+__all__ = ["FAILED", "FINISHED", "KILLED", "Tracker", "alone", "open_tracker", "quiet", "store_errors"]
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 # MLflow cuts values above 6000 characters without a word; the whole text is in the run's artifacts.
@@ -53,8 +53,8 @@ class Tracker:
     def __init__(self, store: Store, experiment: str, timeout_s: float) -> None:
         self.store, self.experiment = store, experiment
         self._open: list[str] = []
-        _quiet(timeout_s)
-        with self._errors("opened"), _alone(store):
+        quiet(timeout_s)
+        with self._errors("opened"), alone(store):
             from mlflow import MlflowClient
 
             self._client: MlflowClient = MlflowClient(store.uri)
@@ -121,6 +121,22 @@ class Tracker:
             for start in range(0, len(marks), _PARAMS):
                 self._client.log_batch(run_id, tags=marks[start : start + _PARAMS])
 
+    def series(self, run_id: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+        """Add curves to a run: name -> (step, value) pairs. A name is a metric's, alone or followed by /<which curve>.
+
+        NaN and infinities are left out: charts cannot draw them.
+        """
+        from mlflow.entities import Metric
+
+        for name in curves:
+            if name not in METRICS:
+                metric(name.rpartition("/")[0])
+        now = int(time.time() * 1000)
+        entries = [Metric(name, float(v), now, step) for name, points in curves.items() for step, v in points if math.isfinite(v)]
+        with self._errors("written"):
+            for start in range(0, len(entries), _METRICS):
+                self._client.log_batch(run_id, metrics=entries[start : start + _METRICS])
+
     def attach(self, run_id: str, path: Path) -> None:
         """Upload a file, or what a folder holds, as the run's artifacts."""
         with self._errors("written"):
@@ -145,19 +161,21 @@ class Tracker:
                 self.end(run_id, status)
                 self.log(run_id, tags={"rawflash.reason": reason})
 
-    @contextlib.contextmanager
-    def _errors(self, verb: str) -> Iterator[None]:
-        """Turn whatever MLflow raises into one TrackingError."""
-        try:
-            yield
-        except RawflashError:
-            raise
-        except ImportError as error:
-            raise TrackingError(
-                f"MLflow cannot be imported ({error}): install it with `pip install mlflow`, or add tracking=none"
-            ) from error
-        except Exception as error:
-            raise TrackingError(f"the MLflow store {self.store.shown} could not be {verb}: {_reason(error, self.store)}") from error
+    def _errors(self, verb: str) -> contextlib.AbstractContextManager[None]:
+        return store_errors(self.store, verb)
+
+
+@contextlib.contextmanager
+def store_errors(store: Store, verb: str) -> Iterator[None]:
+    """Turn whatever MLflow raises inside into one TrackingError: the store could not be <verb>."""
+    try:
+        yield
+    except RawflashError:
+        raise
+    except ImportError as error:
+        raise TrackingError(f"MLflow cannot be imported ({error}): install it with `pip install mlflow`, or add tracking=none") from error
+    except Exception as error:
+        raise TrackingError(f"the MLflow store {store.shown} could not be {verb}: {_reason(error, store)}") from error
 
 
 def _reason(error: Exception, store: Store) -> str:
@@ -182,7 +200,7 @@ def _cut(values: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _quiet(timeout_s: float) -> None:
+def quiet(timeout_s: float) -> None:
     """MLflow without chatter, usage reports, or minutes of retries; what the user set in the environment stays."""
     seconds = str(max(1, math.ceil(timeout_s)))
     for name, value in {
@@ -200,7 +218,7 @@ def _quiet(timeout_s: float) -> None:
 
 
 @contextlib.contextmanager
-def _alone(store: Store) -> Iterator[Any]:
+def alone(store: Store) -> Iterator[Any]:
     """Hold a lock on the folder of a sqlite store: two processes that create its tables at once destroy it."""
     if store.file is None:
         yield

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rawflash.errors import RawflashError
-from rawflash.metrics import METRICS, TENSORS, metric, tensor_metrics, validate
+from rawflash.metrics import METRICS, TENSORS, metric, series_name, tensor_metrics, validate
 
 UNIT_ENDINGS = {"bytes": "bytes", "sectors": "sectors", "ms": "ms", "s": "s", "MHz": "mhz", "W": "w", "TFLOP/s": "tflops", "GB/s": "gb_s"}
 
@@ -41,3 +41,20 @@ def test_other_names_are_refused() -> None:
     assert metric("ops/fma").unit == "ops"
     with pytest.raises(RawflashError, match="no metric is called 'ops/fmas'"):
         validate({"ops/fmas": 1.0})
+
+
+def test_which_way_is_better() -> None:
+    assert {METRICS[name].better for name in ("io/hbm_total_bytes", "err/ratio", "time/gpu_ms_median", "io/tensor/Q_read_bytes")} == {
+        "lower"
+    }
+    assert {METRICS[name].better for name in ("perf/tflops", "io/sector_efficiency", "ops/lane_efficiency")} == {"higher"}
+    assert {METRICS[name].better for name in ("ops/flops", "io/ideal_bytes", "err/tolerance", "gpu/sm_clock_mhz")} == {"neither"}
+    assert all(m.better for m in METRICS.values())  # every group has a direction
+
+
+def test_a_curve_has_a_name_that_mlflow_takes() -> None:
+    assert series_name("io/times_ideal", "fa2") == "io/times_ideal/fa2"
+    assert series_name("io/times_ideal", "fa2 scale=1e-1,%") == "io/times_ideal/fa2 scale-1e-1--"
+    assert len(series_name("io/times_ideal", "x" * 400)) == 250
+    with pytest.raises(RawflashError, match="no metric is called 'speed'"):
+        series_name("speed", "fa2")
