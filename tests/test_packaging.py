@@ -91,7 +91,7 @@ def test_ci_takes_its_lines_from_the_readme() -> None:
     lines = block[1].splitlines()
     assert len(lines) == 2
     assert "python3 -m venv .venv" in lines[0] and '".[cuda13,test]"' in lines[0] and lines[0].endswith("-m rawflash.run block_size=64")
-    assert lines[1].endswith("-m pytest")
+    assert lines[1].endswith("-m pytest -n logical")
     script = (ROOT / ".ci" / "run").read_text("utf-8")
     assert "README.md" in script and "pip install" not in script and os.access(ROOT / ".ci" / "run", os.X_OK)
 
