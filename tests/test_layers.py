@@ -18,11 +18,11 @@ ROOT = Path(rawflash.__file__).parent
 ROWS = (
     ("emu",),
     ("errors", "paths", "metrics"),
-    ("problem", "tiling", "reference", "io_model", "roofline", "occupancy"),
+    ("problem", "tiling", "reference", "io_model", "roofline", "occupancy", "light"),
     ("source", "compile"),
     ("variants",),
     ("backends",),
-    ("counted", "check", "bench", "execute"),
+    ("counted", "check", "bench", "execute", "work", "extend"),
 )
 # Everything else (report, tracking, config, run, ...) is the last row: the program around the library.
 LAST = len(ROWS)
