@@ -12,26 +12,34 @@ from rawflash.roofline import Gpu
 __all__ = ["choose_backend", "choose_gpu"]
 
 
-def choose_backend(name: str) -> tuple[Backend, str]:
-    """The backend for `name` and a line about the choice ("" when there was none). Raises BackendUnavailable."""
+def choose_backend(name: str, threads: int = 0, racecheck: bool = False) -> tuple[Backend, str]:
+    """The backend for `name` and a line about the choice ("" when there was none). Raises BackendUnavailable or UsageError.
+
+    `threads` (0: one per core that this process may use) and `racecheck` are the emulator's.
+    """
     from rawflash.backends import cupy_gpu
 
+    if name not in ("auto", "cupy", "emu"):
+        raise UsageError(f"backend={name} is unknown: choose one of auto, cupy, emu")
+    if racecheck and name == "cupy":
+        raise UsageError("backend.racecheck=true is the emulator's: add backend=emu")
     if name == "cupy":
         return cupy_gpu.CupyBackend(), ""
-    if name == "emu":
-        return _emulated(), ""
-    if name != "auto":
-        raise UsageError(f"backend={name} is unknown: choose one of auto, cupy, emu")
+    if name == "emu" or racecheck:
+        return _emulated(threads, racecheck), ""
     ok, found = cupy_gpu.usable()
     if ok:
         return cupy_gpu.CupyBackend(), f"auto: {found} is usable; checking and timing on it, nothing is counted."
-    return _emulated(), f"auto: no usable CUDA GPU ({found}); emulating on the CPU: counts are exact, no GPU time is shown."
+    return _emulated(
+        threads, racecheck
+    ), f"auto: no usable CUDA GPU ({found}); emulating on the CPU: counts are exact, no GPU time is shown."
 
 
-def _emulated() -> Backend:
+def _emulated(threads: int, racecheck: bool) -> Backend:
     from rawflash.backends.emulated import EmulatedBackend
+    from rawflash.emu import EmuParams
 
-    return EmulatedBackend()
+    return EmulatedBackend(EmuParams(threads=threads, racecheck=racecheck))
 
 
 def choose_gpu(asked: Mapping[str, Any] | None, default: Mapping[str, Any], backend: Backend) -> Gpu:

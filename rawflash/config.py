@@ -30,7 +30,7 @@ MAX_BLOCK = 1024
 EMULATED_GPU = "a100_80gb"
 # What a run is about, as opposed to where its results go: only these become parameters.
 _INPUTS = ("block_size", "seed", "kernel", "problem", "backend", "gpu", "timing")
-_NOT_INPUTS = ("kernel.variants", "gpu.source", "gpu.confidence", "gpu.note")
+_NOT_INPUTS = ("kernel.variants", "backend.threads", "gpu.source", "gpu.confidence", "gpu.note")
 
 
 @dataclass
@@ -60,9 +60,11 @@ class ProblemConf:
 
 @dataclass
 class BackendConf:
-    """Group backend: auto, cupy or emu."""
+    """Group backend: auto, cupy or emu; the emulator's threads (None: chosen), and whether it looks for races."""
 
     name: str = MISSING
+    threads: Optional[int] = None  # noqa: UP045
+    racecheck: bool = False
 
 
 @dataclass
@@ -93,13 +95,15 @@ class Settings:
     """What one job is asked to do, in plain objects.
 
     `params` is the part of the configuration that describes the run, as flat dotted names and text values; `yaml` is the whole
-    resolved configuration; `gpu` is None for the GPU that is found.
+    resolved configuration; `gpu` is None for the GPU that is found; `threads` of the emulator, 0 when they are not chosen here.
     """
 
     variants: tuple[str, ...]
     problem: Problem
     tiling: Tiling
     backend: str
+    threads: int
+    racecheck: bool
     gpu: Mapping[str, Any] | None
     timing: TimingConfig
     tracking: TrackingConf
@@ -135,12 +139,17 @@ def settings_from(cfg: DictConfig) -> Settings:
     backend = values["backend"]["name"]
     if backend not in BACKENDS:
         raise UsageError(f"backend.name={backend!r} is unknown: choose one of {', '.join(BACKENDS)}")
+    threads = values["backend"]["threads"]
+    if threads is not None and threads < 1:
+        raise UsageError(f"backend.threads={threads} is not a number of threads: give a whole number of at least 1, or null")
     gpu = values["gpu"]
     return Settings(
         variants=_variants(values["kernel"]["variants"]),
         problem=_problem(values),
         tiling=_tiling(values),
         backend=backend,
+        threads=threads or 0,
+        racecheck=values["backend"]["racecheck"],
         gpu=None if gpu.get("name") == "auto" else gpu,
         timing=TimingConfig(**values["timing"]),
         tracking=tracking_from(cfg),

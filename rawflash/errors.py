@@ -6,7 +6,9 @@
     |-- InvalidConfiguration           2   a variant refuses this problem, tiling or GPU, in one sentence
     |-- CompileError                   1   NVRTC refused a source: file, line, message, full log
     |-- LaunchError                    1   a kernel could not be launched, or stopped while running
-    |   `-- Unsupported                1   the backend cannot execute what the kernel asks for (an instruction, a feature)
+    |   |-- Unsupported                1   the backend cannot execute what the kernel asks for (an instruction, a feature)
+    |   |-- Race                       1   racecheck found two accesses that nothing puts in order
+    |   `-- OutOfMemory                1   the host or the GPU has no memory left for this problem
     |-- CheckFailed                    1   a result differs from the oracle by more than the tolerance
     `-- TrackingError                  1   the work is done but could not be filed; results_path says where it lies
 
@@ -24,6 +26,8 @@ __all__ = [
     "CompileError",
     "InvalidConfiguration",
     "LaunchError",
+    "OutOfMemory",
+    "Race",
     "RawflashError",
     "TrackingError",
     "Unsupported",
@@ -78,6 +82,14 @@ class LaunchError(RawflashError):
 
 class Unsupported(LaunchError):
     """The backend cannot execute what the kernel asks for; the kernel itself may be right."""
+
+
+class Race(LaunchError):
+    """Racecheck stopped a kernel: two threads touched the same bytes, one of them writing, and nothing puts them in order."""
+
+
+class OutOfMemory(LaunchError):
+    """The host's or the GPU's memory ran out; a smaller problem may well run."""
 
 
 class CheckFailed(RawflashError):

@@ -22,7 +22,17 @@ from rawflash.bench import TimingConfig, measure, refuse_impossible
 from rawflash.check import CheckResult, Expected, compare, expect, inputs_and_expected
 from rawflash.compile import CompiledSource, Resources, compile_source
 from rawflash.counted import TensorBytes, counter_metrics, tensor_table, traffic_markdown
-from rawflash.errors import CheckFailed, CompileError, InvalidConfiguration, LaunchError, RawflashError, Unsupported, UsageError
+from rawflash.errors import (
+    CheckFailed,
+    CompileError,
+    InvalidConfiguration,
+    LaunchError,
+    OutOfMemory,
+    Race,
+    RawflashError,
+    Unsupported,
+    UsageError,
+)
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.source import Source, read_source
@@ -39,6 +49,8 @@ _STATUS: tuple[tuple[type[RawflashError], str], ...] = (
     (UsageError, "INVALID"),
     (CompileError, "COMPILE_ERROR"),
     (Unsupported, "UNSUPPORTED"),
+    (Race, "RACE"),
+    (OutOfMemory, "OOM"),
     (LaunchError, "RUNTIME_ERROR"),
     (CheckFailed, "INCORRECT"),
 )
@@ -48,8 +60,8 @@ _STATUS: tuple[tuple[type[RawflashError], str], ...] = (
 class RunResult:
     """What one run of one variant gave.
 
-    status     OK, INVALID, INCORRECT, COMPILE_ERROR, RUNTIME_ERROR or UNSUPPORTED; `sentence` says why it is not OK, or that
-               nothing had to be launched
+    status     OK, INVALID, INCORRECT, COMPILE_ERROR, RUNTIME_ERROR, RACE, OOM or UNSUPPORTED; `sentence` says why it is not OK,
+               or that nothing had to be launched
     metrics    names of rawflash.metrics only; what a backend cannot know is absent, never zero
     tensors    bytes per tensor, counted beside modelled
     resources  kernel -> registers, static and dynamic shared memory, spills, stack
@@ -123,10 +135,10 @@ def run_variant(
             run.execute()
             run.time(timing or TimingConfig())
     except MemoryError as error:
-        short = LaunchError(f"memory ran out ({error}): take a smaller problem.B, H or N")
+        short = OutOfMemory(f"memory ran out ({error}): take a smaller problem.B, H or N")
         if raise_errors:
             raise short from error
-        run.result.status, run.result.sentence = "RUNTIME_ERROR", str(short)
+        run.result.status, run.result.sentence = "OOM", str(short)
     except tuple(kind for kind, _ in _STATUS) as error:
         if raise_errors:
             raise

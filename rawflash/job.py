@@ -54,7 +54,7 @@ class Machine:
     @classmethod
     def for_settings(cls, settings: Settings) -> Machine:
         """Decide once per job. Raises BackendUnavailable or UsageError."""
-        backend, told = choose_backend(settings.backend)
+        backend, told = choose_backend(settings.backend, settings.threads, settings.racecheck)
         return cls(backend, choose_gpu(settings.gpu, gpu_values(), backend), told)
 
 

@@ -22,14 +22,17 @@ from typing import Any
 
 from rawflash.errors import RawflashError, UsageError
 
-__all__ = ["Claim", "Row", "claim_folder", "read_rows", "write_results", "write_text"]
+__all__ = ["STATUSES", "Claim", "Row", "claim_folder", "read_rows", "write_results", "write_text"]
+
+# What may become of a row besides OK. INTERRUPTED: the program was stopped, or killed, while the row was computed.
+STATUSES = ("INCORRECT", "INVALID", "COMPILE_ERROR", "RUNTIME_ERROR", "RACE", "OOM", "UNSUPPORTED", "INTERRUPTED")
 
 
 @dataclass
 class Row:
     """One variant at one point: what was asked, what came out.
 
-    status     OK, INVALID, INCORRECT, COMPILE_ERROR, RUNTIME_ERROR or UNSUPPORTED; `sentence` says why it is not OK
+    status     OK, or one of STATUSES; `sentence` says why it is not OK
     exit_code  what a program that ran only this row should return
     params     the inputs, flat; `point` the swept ones among them; `overrides` the command-line arguments that repeat the row
     metrics    names of rawflash.metrics only; `tensors` bytes per tensor, counted and modelled; times in milliseconds

@@ -17,7 +17,17 @@ from rawflash.backends.base import Execution, KernelCounters, LineCounts, Tensor
 from rawflash.backends.cupy_gpu import CupyBackend
 from rawflash.bench import TimingConfig
 from rawflash.check import inputs_and_expected
-from rawflash.errors import CheckFailed, CompileError, InvalidConfiguration, LaunchError, RawflashError, Unsupported, UsageError
+from rawflash.errors import (
+    CheckFailed,
+    CompileError,
+    InvalidConfiguration,
+    LaunchError,
+    OutOfMemory,
+    Race,
+    RawflashError,
+    Unsupported,
+    UsageError,
+)
 from rawflash.execute import RunResult, run_variant
 from rawflash.metrics import METRICS
 from rawflash.problem import Problem, make_inputs, round_to
@@ -225,9 +235,9 @@ def test_memory_that_runs_out_all_the_same_is_a_row_with_a_sentence(monkeypatch:
 
     monkeypatch.setattr(FakeBackend, "empty", full)
     result = run()
-    assert result.status == "RUNTIME_ERROR"
+    assert result.status == "OOM"
     assert result.sentence == "memory ran out (Unable to allocate 153. GiB): take a smaller problem.B, H or N"
-    with pytest.raises(LaunchError, match="memory ran out"):
+    with pytest.raises(OutOfMemory, match="memory ran out"):
         run(raise_errors=True)
 
 
@@ -241,7 +251,13 @@ def test_a_source_that_does_not_compile(kernels: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status"), [(LaunchError("out of bounds, k.cu:7"), "RUNTIME_ERROR"), (Unsupported("no wgmma"), "UNSUPPORTED")]
+    ("error", "status"),
+    [
+        (LaunchError("out of bounds, k.cu:7"), "RUNTIME_ERROR"),
+        (Unsupported("no wgmma"), "UNSUPPORTED"),
+        (Race("data race, k.cu:7"), "RACE"),
+        (OutOfMemory("the tensors do not fit into GPU memory"), "OOM"),
+    ],
 )
 def test_a_run_that_stops(error: RawflashError, status: str) -> None:
     result = run(backend=FakeBackend(error=error))

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rawflash import paths
 from rawflash.backends.base import Execution, launch_plan
 from rawflash.compile import CompiledSource
-from rawflash.errors import BackendUnavailable, LaunchError
+from rawflash.errors import BackendUnavailable, LaunchError, OutOfMemory
 from rawflash.roofline import Gpu
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class CupyBackend:
         except (self.cupy.cuda.driver.CUDADriverError, self.cupy.cuda.runtime.CUDARuntimeError) as error:
             raise LaunchError(f"the GPU refused or stopped the work: {_first_line(error)}") from error
         except self.cupy.cuda.memory.OutOfMemoryError as error:
-            raise LaunchError(f"the tensors do not fit into GPU memory: {_first_line(error)}") from error
+            raise OutOfMemory(f"the tensors do not fit into GPU memory: {_first_line(error)}") from error
         except self.cupy.cuda.compiler.CompileException as error:
             raise LaunchError(f"CuPy could not compile what NVRTC compiled before: {_first_line(error)}") from error
 

@@ -16,8 +16,8 @@ from rawflash import emu
 from rawflash.backends.base import Execution, KernelCounters, LineCounts, TensorTraffic, bind_plan
 from rawflash.compile import CompiledSource
 from rawflash.emu import nvrtc
-from rawflash.emu.errors import EmuError, NvrtcError, UnsupportedInstruction
-from rawflash.errors import BackendUnavailable, LaunchError, Unsupported
+from rawflash.emu.errors import EmuError, NvrtcError, RaceHazard, UnsupportedInstruction
+from rawflash.errors import BackendUnavailable, LaunchError, Race, Unsupported
 from rawflash.roofline import Gpu
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ def _translated() -> Iterator[None]:
         yield
     except UnsupportedInstruction as error:
         raise Unsupported(str(error)) from error
+    except RaceHazard as error:
+        raise Race(str(error)) from error
     except EmuError as error:
         raise LaunchError(str(error)) from error
 

@@ -12,7 +12,7 @@ from rawflash.backends.base import Execution, TensorTraffic
 from rawflash.backends.emulated import EmulatedBackend, usable
 from rawflash.compile import compile_source
 from rawflash.emu.errors import NvrtcMissing
-from rawflash.errors import BackendUnavailable, LaunchError, Unsupported
+from rawflash.errors import BackendUnavailable, LaunchError, Race, Unsupported
 from rawflash.source import read_source, tagged_lines
 
 KERNELS = """
@@ -27,6 +27,11 @@ extern "C" __global__ void outside(float* Y) { Y[threadIdx.x] = 1.0f; }
 extern "C" __global__ void unwritten(const float* Y, float* Z) { Z[threadIdx.x] = Y[threadIdx.x]; }
 extern "C" __global__ void alien(unsigned* Y) {  // a video instruction
     asm volatile("vadd4.u32.u32.u32 %0, %0, %0, %0;" : "+r"(Y[0]));
+}
+extern "C" __global__ void racy(float* Y) {
+    __shared__ volatile float s;
+    s = threadIdx.x;
+    Y[threadIdx.x] = s;  // whose?
 }
 """
 N = 600
@@ -121,6 +126,19 @@ def test_an_instruction_that_the_emulator_lacks_is_unsupported(ready: Any) -> No
     backend, compiled = ready
     with pytest.raises(Unsupported, match="vadd4"):
         start(backend, compiled, launch("alien", "Y"), {"Y": backend.empty((256,), np.dtype(np.float32))})
+
+
+def test_a_race_is_found_on_request(ready: Any) -> None:
+    from rawflash.choose import choose_backend
+    from rawflash.errors import UsageError
+
+    _, compiled = ready
+    careful, _ = choose_backend("auto", racecheck=True)
+    assert isinstance(careful, EmulatedBackend)
+    with pytest.raises(Race, match=r"data race.*k\.cu:16"):
+        start(careful, compiled, launch("racy", "Y"), {"Y": careful.empty((256,), np.dtype(np.float32))})
+    with pytest.raises(UsageError, match=r"backend\.racecheck=true is the emulator's"):
+        choose_backend("cupy", racecheck=True)
 
 
 def test_the_parameters_reach_the_emulator(ready: Any, tmp_path: Path) -> None:
