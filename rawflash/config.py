@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from omegaconf import MISSING, DictConfig, OmegaConf
@@ -22,7 +23,7 @@ from rawflash.tiling import Tiling
 if TYPE_CHECKING:
     from rawflash.bench import TimingConfig
 
-__all__ = ["Conf", "Settings", "gpu_values", "known_keys", "register_schema", "settings_from", "tracking_from", "unknown_key"]
+__all__ = ["Conf", "Settings", "gpu_values", "known_keys", "read_yaml", "register_schema", "settings_from", "tracking_from", "unknown_key"]
 
 BACKENDS = ("auto", "cupy", "emu")
 # A CTA has at most 1024 threads and 227 KiB of shared memory: no tile with more rows than this fits on any GPU.
@@ -76,6 +77,19 @@ class TimingConf:
 
 
 @dataclass
+class ExperimentConf:
+    """Group experiment: which ones run instead of a job (none), their options, a folder that gets a copy of the results.
+
+    `fresh`: compute everything again, also what an earlier run has computed from the same sources.
+    """
+
+    names: list[str] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    publish: Optional[str] = None  # noqa: UP045
+    fresh: bool = False
+
+
+@dataclass
 class Conf:
     """The whole configuration. The names in `gpu` are checked by rawflash.roofline.Gpu."""
 
@@ -88,6 +102,7 @@ class Conf:
     gpu: dict[str, Any] = field(default_factory=dict)
     timing: TimingConf = field(default_factory=TimingConf)
     tracking: TrackingConf = field(default_factory=TrackingConf)
+    experiment: ExperimentConf = field(default_factory=ExperimentConf)
 
 
 @dataclass(frozen=True)
@@ -110,6 +125,10 @@ class Settings:
     debug: bool
     params: dict[str, str]
     yaml: str
+    experiments: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    publish: str | None = None
+    fresh: bool = False
 
 
 def register_schema() -> None:
@@ -156,6 +175,8 @@ def settings_from(cfg: DictConfig) -> Settings:
         debug=values["debug"],
         params=_params(values),
         yaml=OmegaConf.to_yaml(OmegaConf.create(values)),
+        experiments=tuple(values["experiment"]["names"]),
+        **{name: values["experiment"][name] for name in ("options", "publish", "fresh")},
     )
 
 
@@ -173,6 +194,11 @@ def gpu_values(name: str = EMULATED_GPU) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
         raise UsageError(f"gpu={name} is unknown: choose one of {known}")
+    return read_yaml(path)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A YAML file whose top is a mapping, as plain objects."""
     return OmegaConf.to_container(OmegaConf.load(path))  # type: ignore[return-value]
 
 

@@ -68,6 +68,8 @@ def _closest(name: str, known: Iterable[str]) -> str:
 def _ambiguous(error: BaseException) -> str | None:
     """a=1,2 without -m."""
     found = re.match(r"Ambiguous value for argument '(.*?)'\n", str(error))
+    if found and found[1].startswith("experiment="):
+        return f"several experiments are named as a list: 'experiment.names=[{found[1].partition('=')[2]}]'"
     return found and f"{found[1]} names several values: add -m to run each of them, or quote the value if it is one text"
 
 

@@ -108,6 +108,33 @@ class Filing:
 
         self._try(finish)
 
+    def file_experiment(
+        self, name: str, claim: str, tags: Mapping[str, str], files: Sequence[Path], text: str, arguments: Sequence[str], good: bool
+    ) -> None:
+        """One finished experiment as a run below the parent: `files` are its artifacts, `text` its Markdown, `claim` stands first."""
+
+        def file(tracker: Tracker) -> None:
+            marks = {"git_commit": git_commit(), "repro": repeat_command(arguments), "rawflash.kind": "experiment", **tags}
+            run = tracker.start(name, marks, parent=self.parent or None)
+            note = text if len(text) < MAX_VALUE else f"{claim}\n\nThe tables are in the artifact {name}.md."
+            tracker.log(run, tags={"mlflow.note.content": note})
+            for path in files:
+                tracker.attach(run, path)
+                tracker.attach(self.parent, path)
+            tracker.end(run, FINISHED if good else FAILED)
+
+        self._try(file)
+
+    def close_experiments(self, verdicts: Mapping[str, str], good: bool) -> None:
+        """End the parent of experiments; `verdicts`: name -> how many rows say what."""
+
+        def finish(tracker: Tracker) -> None:
+            lines = [f"- {name}: {told}" for name, told in verdicts.items()]
+            tracker.log(self.parent, tags={"mlflow.note.content": "\n".join(lines), "rawflash.kind": "experiments"})
+            tracker.end(self.parent, FINISHED if good else FAILED)
+
+        self._try(finish)
+
     def discard(self) -> None:
         """Delete the parent run: nothing ever ran below it."""
         self._try(lambda tracker: tracker.delete(self.parent) if self.parent else None)

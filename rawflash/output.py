@@ -12,9 +12,9 @@ from rawflash.filing import Filing
 from rawflash.provenance import local_command, ui_command
 from rawflash.report import tables
 from rawflash.results import Row
-from rawflash.tables import plain, print_rich
+from rawflash.tables import Table, plain, print_rich
 
-__all__ = ["Progress", "print_end", "print_tables", "say"]
+__all__ = ["Bar", "Progress", "print_all", "print_end", "print_tables", "say"]
 
 
 def say(text: str = "") -> None:
@@ -44,18 +44,63 @@ class Progress:
             yield
 
 
+class Bar:
+    """A progress bar over `total` steps on a terminal; one line per `tell` when stderr is piped."""
+
+    def __init__(self, total: int) -> None:
+        self._bar = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as RichProgress
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+            self._bar = RichProgress(*columns, console=Console(stderr=True))
+            self._task = self._bar.add_task("", total=total)
+
+    def __enter__(self) -> Bar:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    @contextlib.contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Show `what` while the body runs, then advance by one."""
+        if self._bar:
+            self._bar.update(self._task, description=what)
+        yield
+        if self._bar:
+            self._bar.advance(self._task)
+
+    def tell(self, line: str) -> None:
+        """One line that stays."""
+        if self._bar:
+            self._bar.console.print(line, markup=False, highlight=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+
 def print_tables(rows: Sequence[Row], title: str) -> None:
     """All tables of a report."""
+    print_all(tables(rows, title))
+
+
+def print_all(shown: Sequence[Table]) -> None:
+    """Tables on stdout, coloured on a terminal."""
     say()
     if sys.stdout.isatty():
         from rich.console import Console
 
         console = Console()
-        for table in tables(rows, title):
+        for table in shown:
             print_rich(table, console)
             console.print()
     else:
-        for table in tables(rows, title):
+        for table in shown:
             say(plain(table))
 
 

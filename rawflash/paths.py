@@ -1,7 +1,7 @@
 """Where rawflash's data lives: the only module that knows a checkout from an installed wheel.
 
-    checkout or editable install    <repository>/kernels_cu, <repository>/conf
-    installed wheel                 rawflash/_data/kernels_cu, rawflash/_data/conf
+    checkout or editable install    <repository>/kernels_cu, <repository>/conf, <repository>/experiments
+    installed wheel                 rawflash/_data/kernels_cu, rawflash/_data/conf, rawflash/_data/experiments
 
 Compiled PTX and machine code are cached under RAWFLASH_CACHE_DIR, else ~/.cache/rawflash, else (neither can be written)
 a per-user folder in the system's temporary directory.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rawflash.errors import RawflashError
 
-__all__ = ["cache_dir", "cache_root", "conf_dir", "include_dir", "is_checkout", "kernels_dir"]
+__all__ = ["cache_dir", "cache_root", "conf_dir", "experiments_dir", "include_dir", "is_checkout", "kernels_dir"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -48,6 +48,11 @@ def include_dir() -> Path:
 def conf_dir() -> Path:
     """Absolute path of the Hydra configuration folder."""
     return _data("conf")
+
+
+def experiments_dir() -> Path:
+    """Absolute path of the folder that holds published.yaml (in a checkout also README and results/)."""
+    return _data("experiments")
 
 
 def _writable(folder: Path) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 
 from rawflash.errors import RawflashError, UsageError
 
-__all__ = ["STATUSES", "Claim", "Row", "claim_folder", "read_rows", "write_results", "write_text"]
+__all__ = ["STATUSES", "Claim", "Row", "claim_folder", "plain_json", "read_rows", "write_results", "write_text"]
 
 # What may become of a row besides OK. INTERRUPTED: the program was stopped, or killed, while the row was computed.
 STATUSES = ("INCORRECT", "INVALID", "COMPILE_ERROR", "RUNTIME_ERROR", "RACE", "OOM", "UNSUPPORTED", "INTERRUPTED")
@@ -114,7 +114,7 @@ def write_text(path: Path, text: str) -> None:
 def write_results(path: Path, rows: Iterable[Row], about: dict[str, Any]) -> None:
     """Write results.json: `about` (command, versions, provenance), then the rows."""
     document = {"format": 1, **about, "rows": [asdict(row) for row in rows]}
-    write_text(path, json.dumps(_plain(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(plain_json(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -126,12 +126,12 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
     """`value` with NumPy scalars as Python numbers and non-finite floats as texts."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain_json(v) for v in value]
     if hasattr(value, "item"):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -13,7 +13,7 @@ import contextlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ from rawflash.signals import Stopped, caught
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+    from rawflash.config import Settings
+    from rawflash.job import Invocation
     from rawflash.sweep import Sweep
 
 __all__ = ["SweepCallback", "main"]
@@ -142,13 +144,24 @@ def _task(cfg: DictConfig) -> None:
         run_point(lambda: settings_from(cfg), overrides, Path(hydra.runtime.output_dir), Path(hydra.sweep.dir), cwd)
         return
     try:
-        settings = settings_from(cfg)
-        from rawflash.job import Invocation, single
+        from rawflash.job import Invocation
 
+        settings = settings_from(cfg)
         folder = None if hydra.run.dir == "." else Path(hydra.runtime.output_dir)
-        _Session.code = single(settings, Invocation(_Session.arguments, overrides, cwd), folder)
+        _Session.code = _job(settings)(settings, Invocation(_Session.arguments, overrides, cwd), folder)
     except Exception as error:
         _Session.error = error
+
+
+def _job(settings: Settings) -> Callable[[Settings, Invocation, Path | None], int]:
+    """What does the work: the experiments that are named, else the chosen kernels."""
+    if settings.experiments:
+        from rawflash.lab.runner import run_experiments
+
+        return run_experiments
+    from rawflash.job import single
+
+    return single
 
 
 class SweepCallback:
@@ -163,6 +176,8 @@ class SweepCallback:
 
         try:
             axes = _axes(config)
+            if "experiment" in axes or config.experiment.names:
+                raise UsageError("experiments do not go with -m: name several as 'experiment.names=[traffic,problem1]', or experiment=all")
             _Session.sweep = open_sweep(tracking_from(config), _Session.arguments, axes, Path(config.hydra.sweep.dir), Path.cwd())
             with read_write(config), open_dict(config):
                 folder = str(_Session.sweep.folder)

@@ -34,6 +34,7 @@ DOORS = {
     "mlflow": {"tracking"},
     "hydra": {"config", "run"},
     "omegaconf": {"config", "run"},
+    "matplotlib": {"lab.plots"},
     "llvmlite": {"emu"},
 }
 

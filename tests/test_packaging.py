@@ -24,7 +24,7 @@ CHECKOUT = pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="t
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built by hatchling from a copy of the checkout (no network, nothing left in the tree)."""
     copy = tmp_path_factory.mktemp("source")
-    for name in ("rawflash", "kernels_cu", "conf", "pyproject.toml", "README.md"):
+    for name in ("rawflash", "kernels_cu", "conf", "experiments", "pyproject.toml", "README.md"):
         source = ROOT / name
         shutil.copytree(source, copy / name, ignore=shutil.ignore_patterns("__pycache__")) if source.is_dir() else shutil.copy(source, copy)
     target = tmp_path_factory.mktemp("dist")
@@ -42,6 +42,7 @@ def test_the_wheel_carries_kernels_and_configuration(wheel: Path) -> None:
         for path in folder.rglob("*"):
             if path.is_file():
                 assert f"rawflash/_data/{folder.name}/{path.relative_to(folder).as_posix()}" in names
+    assert "rawflash/_data/experiments/published.yaml" in names
     assert not [name for name in names if name.startswith(("tests/", "experiments/", ".ci/"))]
 
 

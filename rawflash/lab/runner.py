@@ -1,0 +1,189 @@
+"""`experiment=NAME`: run, write, file, print. The counterpart of rawflash.job for experiments.
+
+Every case is one step; what it computed is remembered (rawflash.lab.memo), so an interrupted experiment goes on where it stopped.
+Results are on disk before anything is filed in MLflow: one parent run per invocation, one run per experiment below it.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rawflash.config import Settings, gpu_values, read_yaml
+from rawflash.errors import BackendUnavailable, InvalidConfiguration, RawflashError, TrackingError, Unsupported, UsageError
+from rawflash.explain import internal_error
+from rawflash.filing import Filing
+from rawflash.job import FOLDER, Invocation
+from rawflash.lab import plots
+from rawflash.lab.cells import Row, Verdict
+from rawflash.lab.experiment import Experiment
+from rawflash.lab.memo import Memo
+from rawflash.lab.registry import chosen
+from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdown_text, report_tables, verdict_counts
+from rawflash.lab.workbench import Lab, open_device
+from rawflash.output import Bar, print_all, print_end, say
+from rawflash.paths import conf_dir
+from rawflash.provenance import about, impersonal, made_by
+from rawflash.results import Claim, claim_folder, write_text
+from rawflash.roofline import Gpu
+from rawflash.signals import Stopped
+from rawflash.tracking import FAILED, KILLED, open_tracker
+
+__all__ = ["run_case", "run_experiments"]
+
+# Keys that any experiment takes: they choose where it runs and where results go, not what it is about.
+_ALWAYS = ("experiment", "backend", "tracking", "timing", "debug", "hydra")
+
+
+def run_experiments(settings: Settings, invocation: Invocation, folder: Path | None) -> int:
+    """Run the experiments that `settings` names; `folder` is where results go (None: a new one below outputs/). Returns the exit code.
+
+    Raises UsageError for an unknown experiment or for a key that it would ignore.
+    """
+    experiments = chosen(settings.experiments)
+    _refuse_ignored(experiments, invocation.overrides)
+    device, told = open_device(settings.backend)
+    filing = Filing(open_tracker(settings.tracking, invocation.cwd))
+    claim = Claim(folder, ()) if folder else claim_folder(invocation.cwd / datetime.now().strftime(FOLDER), "hydra.run.dir=<folder>")
+    if told:
+        say(told)
+    memo, reports = Memo(fresh=settings.fresh), []
+    try:
+        filing.open_parent(f"experiments {' '.join(settings.experiments)}"[:120], invocation.arguments)
+        labs = {name: _lab(name, settings, device, memo, alone=len(experiments) == 1) for name in experiments}
+        grids = {name: list(experiment.cases(labs[name])) for name, experiment in experiments.items()}
+        with Bar(sum(map(len, grids.values()))) as bar:
+            for name, experiment in experiments.items():
+                report = _run_one(name, experiment, labs[name], grids[name], bar, settings.debug)
+                reports.append(report)
+                _finish_one(report, experiment, labs[name], _arguments(name, invocation), claim.folder, settings, invocation.cwd, filing)
+                bar.tell(f"{name}: {counts_text(report.rows)}")
+        filing.close_experiments({report.name: counts_text(report.rows) for report in reports}, not any(r.failed for r in reports))
+    except BaseException as error:
+        filing.abandon(KILLED if isinstance(error, Stopped) else FAILED, str(error))
+        claim.release()
+        if isinstance(error, Stopped) and claim.folder.is_dir():
+            error.kept = claim.folder
+        raise
+    print_all([table for report in reports for table in report_tables(report)])
+    for report in reports:
+        say(f"{report.name}: {counts_text(report.rows)}")
+    say(f"{memo.computed} computed, {memo.reused} reused from an earlier run")
+    print_end(filing, claim.folder, invocation.arguments)
+    return _exit_code(reports, filing, claim.folder)
+
+
+def _exit_code(reports: Sequence[Report], filing: Filing, folder: Path) -> int:
+    if filing.problem:
+        filing.abandon(FAILED, filing.problem)
+        raise TrackingError(f"the work is done, but not everything could be filed: {filing.problem}.", folder)
+    wrong = [report for report in reports if report.failed]
+    if wrong:
+        names = ", ".join(report.name for report in wrong)
+        print(f"rawflash: part of {names} could not be computed; the rows without numbers say why", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _refuse_ignored(experiments: Mapping[str, Experiment], overrides: Sequence[str]) -> None:
+    """A key that no experiment looks at would be a wish ignored."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        group = key.partition(".")[0].partition("@")[0]
+        asked = key.removeprefix("experiment.options.").partition(".")[0] if key.startswith("experiment.options.") else ""
+        for name, experiment in experiments.items():
+            if group not in (*_ALWAYS, *experiment.takes) or (asked and asked not in _options(name)):
+                options = ", ".join(f"experiment.options.{option}" for option in _options(name)) or "none"
+                raise UsageError(
+                    f"the experiment {name} does not take {key}: leave it away; what can be changed are its options ({options})"
+                )
+
+
+def _options(name: str) -> dict[str, Any]:
+    return dict(read_yaml(conf_dir() / "experiment" / f"{name}.yaml").get("options") or {})
+
+
+def _lab(name: str, settings: Settings, device: Any, memo: Memo, *, alone: bool) -> Lab:
+    """Options of a lone experiment come from the command line, those of several from their files."""
+    options = settings.options if alone and settings.options else _options(name)
+    sheet = Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
+    return Lab(options, device.gpu(sheet) if device else sheet, settings.problem, settings.tiling, device, settings.timing, memo)
+
+
+def _arguments(name: str, invocation: Invocation) -> tuple[str, ...]:
+    """The arguments that repeat one experiment: those of the invocation that describe it."""
+    kept = [
+        o for o in invocation.overrides if not o.startswith(("experiment=", "experiment.names", "experiment.publish", "experiment.fresh"))
+    ]
+    return (f"experiment={name}", *(o for o in kept if not o.startswith(("tracking", "hydra", "debug"))))
+
+
+def run_case(experiment: Experiment, lab: Lab, case: Any, debug: bool = False) -> tuple[list[Row], bool]:
+    """The rows of one case, and whether all is well. An error is a row that says what went wrong."""
+    try:
+        return list(experiment.rows(lab, case)), True
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        sentence = impersonal(str(error) if isinstance(error, RawflashError) else internal_error(error))
+        row = Row({"case": str(case)}, {}, Verdict.NOT_COMPARABLE, f"could not be computed here: {sentence}", "What could not be computed")
+        return [row], isinstance(error, InvalidConfiguration | BackendUnavailable | Unsupported)
+
+
+def _run_one(name: str, experiment: Experiment, lab: Lab, cases: Iterable[Any], bar: Bar, debug: bool) -> Report:
+    report = Report.of(name, experiment)
+    for case in cases:
+        with bar.step(name if case is None else f"{name} {case}"):
+            rows, well = run_case(experiment, lab, case, debug)
+            report.rows += rows
+            report.failed += not well
+    return report
+
+
+def _finish_one(
+    report: Report, experiment: Experiment, lab: Lab, arguments: Sequence[str], folder: Path, settings: Settings, cwd: Path, filing: Filing
+) -> None:
+    """Pictures, then the three files, then MLflow, then the copies that were asked for."""
+    report.made = made_by(arguments, [lab.tags])
+    report.about = about(arguments, lab.tags)
+    report.about.pop("metrics")
+    target = folder / report.name
+    _draw(report, experiment, lab, target, settings.debug)
+    texts = {"md": markdown_text(report), "csv": csv_text(report), "json": json_text(report)}
+    for ending, text in texts.items():
+        write_text(target / f"{report.name}.{ending}", text)
+    filing.file_experiment(
+        report.name, report.claim, _tags(report, lab), sorted(target.iterdir()), texts["md"], arguments, not report.failed
+    )
+    if settings.publish:
+        for path in sorted(target.iterdir()):
+            copy = cwd / settings.publish / path.name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+
+
+def _draw(report: Report, experiment: Experiment, lab: Lab, target: Path, debug: bool) -> None:
+    """The pictures of an experiment whose rows are whole. One that cannot be drawn costs itself only."""
+    if report.failed:
+        return
+    try:
+        pictures = list(experiment.pictures(lab, report.rows))
+        drawn, why = plots.usable()
+        if pictures and not drawn:
+            report.notes = (*report.notes, why)
+        for picture in pictures if drawn else []:
+            plots.draw(picture, target / f"{picture.name}.png")
+            report.pictures[f"{picture.name}.png"] = picture.title
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        report.failed += 1
+        report.notes = (*report.notes, f"a picture could not be drawn: {internal_error(error)}")
+
+
+def _tags(report: Report, lab: Lab) -> dict[str, str]:
+    counts = {f"verdict.{verdict.replace(' ', '_')}": str(n) for verdict, n in verdict_counts(report.rows).items()}
+    return {**lab.tags, **counts, "experiment": report.name}
