@@ -36,11 +36,12 @@ _NOT_INPUTS = ("kernel.variants", "backend.threads", "gpu.source", "gpu.confiden
 
 @dataclass
 class KernelConf:
-    """Group kernel: the variants to run, and tile sides that differ from block_size."""
+    """Group kernel: the variants to run, tile sides that differ from block_size, and knobs that only some variants have (Tiling)."""
 
     variants: list[str] = field(default_factory=list)
     Br: Optional[int] = None  # noqa: UP045 - OmegaConf reads typing.Optional
     Bc: Optional[int] = None  # noqa: UP045
+    scale_pass: bool = False
 
 
 @dataclass
@@ -57,6 +58,7 @@ class ProblemConf:
     causal: Union[bool, str] = MISSING  # noqa: UP007
     softmax_scale: Optional[float] = None  # noqa: UP045
     distribution: str = "randn"
+    dropout_p: float = 0.0
 
 
 @dataclass
@@ -255,7 +257,7 @@ def _tiling(values: Mapping[str, Any]) -> Tiling:
     for name, size in (("block_size", side), ("kernel.Br", Br), ("kernel.Bc", Bc)):
         if not 1 <= size <= MAX_BLOCK:
             raise UsageError(f"{name}={size} is not the side of a tile: give a whole number from 1 to {MAX_BLOCK}, such as 64")
-    return Tiling(Br=Br, Bc=Bc)
+    return Tiling(Br=Br, Bc=Bc, scale_pass=values["kernel"]["scale_pass"])
 
 
 def _params(values: Mapping[str, Any]) -> dict[str, str]:

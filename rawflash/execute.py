@@ -160,6 +160,7 @@ class _Run:
         self.result = RunResult(variant.name, problem, tiling, backend.name)
         self.outputs: dict[str, NDArray[Any]] = {}
         self.o_writes = 1.0
+        self.S_roundings = 0
         self.plan: Plan
         self.source: Source
         self.inputs: dict[str, NDArray[Any]]
@@ -246,6 +247,7 @@ class _Run:
         """Run once on poisoned outputs; count, then check."""
         self.arrays = {name: self.backend.to_device(x) for name, x in self.inputs.items()}
         self.arrays.update({name: self.backend.empty(shape, np.dtype(dtype)) for name, (shape, dtype) in self.plan.buffers.items()})
+        self.S_roundings = self.plan.S_roundings
         execution = self.backend.run(self.module, self.plan, self.arrays)
         modelled = self.variant.io(self.problem, self.tiling)
         self.o_writes = modelled.get("O", (0, 0))[1] / (math.prod(self.problem.shape_q) * self.problem.itemsize)
@@ -274,7 +276,9 @@ class _Run:
     def _check(self, O: NDArray[Any], LSE: NDArray[Any]) -> None:
         """Compare with the reference; the errors become metrics whether or not they pass."""
         self.outputs = {"O": O, "LSE": LSE}
-        found: CheckResult = compare(O, LSE, self.problem, expected=self.expected, o_writes=self.o_writes)
+        found: CheckResult = compare(
+            O, LSE, self.problem, expected=self.expected, o_writes=self.o_writes, S_roundings=self.S_roundings
+        )
         self.result.metrics.update(
             {
                 "err/max_abs": found.err,

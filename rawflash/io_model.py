@@ -15,7 +15,7 @@ from rawflash.errors import UsageError
 from rawflash.problem import Problem
 from rawflash.tiling import Tiling, softmax_warps
 
-__all__ = ["HBM", "TensorIO", "hbm_bytes", "total_bytes"]
+__all__ = ["HBM", "TensorIO", "hbm_bytes", "total_bytes", "unfused_stages"]
 
 TensorIO = dict[str, tuple[int, int]]
 _F32 = 4
@@ -46,6 +46,37 @@ def _naive(p: Problem, t: Tiling) -> TensorIO:
         "S": (heads * pairs * _F32 * S_reads, heads * pairs * _F32),
         "P": (heads * pairs * w, heads * pairs * w),
     }
+
+
+def unfused_stages(p: Problem, t: Tiling) -> dict[str, TensorIO]:
+    """Bytes of each kernel of unfused, in launch order: {kernel: {tensor: (read, written)}}.
+
+    One pass over the N x Nkv matrix is one read or one write of S, P or P_drop; Z, which elements dropout kept, takes a byte each.
+    """
+    heads, w = p.B * p.H, p.itemsize
+    matrix, S_reads = heads * p.N * p.Nkv * w, 1 if softmax_warps(p) else 3
+    P = "P_drop" if p.dropout_p else "P"
+    in_place = {"S": (matrix, matrix)}
+    keys = heads * t.Tr(p) * p.Nkv * p.d * w
+    stages: dict[str, TensorIO] = {
+        "unfused_scores": {"Q": (heads * t.Tc(p) * p.N * p.d * w, 0), "K": (keys, 0), "S": (0, matrix)},
+        "unfused_scale": in_place if t.scale_pass else {},
+        "unfused_mask": in_place if p.causal != "none" else {},
+        "unfused_softmax": {"S": (matrix * S_reads, 0), "P": (0, matrix), "LSE": (0, heads * p.N * _F32)},
+        "unfused_dropout": {"P": (matrix, 0), "P_drop": (0, matrix), "Z": (0, matrix // w)} if p.dropout_p else {},
+        "unfused_output": {P: (matrix, 0), "V": (keys, 0), "O": (0, heads * p.N * p.d * w)},
+    }
+    return {stage: moved for stage, moved in stages.items() if moved}
+
+
+def _unfused(p: Problem, t: Tiling) -> TensorIO:
+    """All stages together."""
+    io: TensorIO = {}
+    for stage in unfused_stages(p, t).values():
+        for tensor, (read, written) in stage.items():
+            before = io.get(tensor, (0, 0))
+            io[tensor] = (before[0] + read, before[1] + written)
+    return io
 
 
 def _online(p: Problem, t: Tiling) -> TensorIO:
@@ -96,6 +127,7 @@ def _q_outer(p: Problem, t: Tiling) -> TensorIO:
 
 HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
     "naive": _naive,
+    "unfused": _unfused,
     "online": _online,
     "fa1": _fa1,
     "fa1_qout": _q_outer,

@@ -24,7 +24,7 @@ Provenance = Literal["measured", "counted", "modelled", "checked"]
 Better = Literal["lower", "higher", "neither"]
 
 # Tensors that a variant may move through HBM: inputs, outputs, workspaces.
-TENSORS = ("Q", "K", "V", "O", "LSE", "S", "P", "m", "l")
+TENSORS = ("Q", "K", "V", "O", "LSE", "S", "P", "P_drop", "Z", "m", "l")
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ class Problem:
     causal        "none", "bottom_right" (row i sees keys j <= i + Nkv - N), "top_left" (j <= i); True means bottom_right
     softmax_scale None means 1/sqrt(d); any finite number is taken as it is, 0 and negative ones included
     distribution  how make_inputs draws Q, K and V: a key of DISTRIBUTIONS
+    dropout_p     probability that an element of P is dropped, below 1; those kept are divided by 1 - dropout_p. Which ones is a
+                  function of the seed and of their place (rawflash.dropout). LSE knows nothing of it
 
     Raises UsageError (a ValueError) for values that cannot be meant.
     """
@@ -75,6 +77,7 @@ class Problem:
     softmax_scale: float | None = None
     seed: int = 0
     distribution: str = "randn"
+    dropout_p: float = 0.0
 
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - a frozen dataclass sets its fields once
@@ -93,6 +96,7 @@ class Problem:
         put("causal", _choice("causal", self.causal, CAUSAL))
         put("distribution", _choice("distribution", self.distribution, tuple(DISTRIBUTIONS)))
         self._check_scale()
+        self._check_dropout()
 
     def _check_scale(self) -> None:
         if self.softmax_scale is None:
@@ -104,6 +108,12 @@ class Problem:
         if isinstance(self.softmax_scale, bool) or not math.isfinite(value):
             raise UsageError(f"problem.softmax_scale={self.softmax_scale!r} is not a finite number: give one, or null for 1/sqrt(d)")
         object.__setattr__(self, "softmax_scale", value)
+
+    def _check_dropout(self) -> None:
+        p = self.dropout_p
+        if isinstance(p, bool) or not isinstance(p, (int, float, np.floating)) or not 0 <= p < 1:
+            raise UsageError(f"problem.dropout_p={p!r} is not a probability below 1: give one, or 0 for no dropout")
+        object.__setattr__(self, "dropout_p", float(p))
 
     # -- sizes ------------------------------------------------------------------------------------------------------------
     @property

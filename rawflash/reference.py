@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rawflash.dropout import kept
 from rawflash.problem import Problem, round_to, to_f64
 
 __all__ = ["OnlineStep", "attention_f64", "merge_partials", "naive_same_dtype", "online_trace"]
@@ -69,7 +70,10 @@ def _attention(
             S = keep((q[b, h, rows] @ k[b, g, :seen].T) * scale)
             S[np.arange(seen) >= visible[rows][:, None]] = -np.inf
             P, LSE[b, h, rows] = _softmax(S)
-            O[b, h, rows] = keep(_weighted_sum(keep(P), v[b, g, :seen], visible[rows]))
+            P = keep(P)
+            if problem.dropout_p:
+                P = keep(np.where(kept(problem, b, h, rows)[:, :seen], P / P.dtype.type(1 - problem.dropout_p), P.dtype.type(0)))
+            O[b, h, rows] = keep(_weighted_sum(P, v[b, g, :seen], visible[rows]))
     return O, LSE
 
 

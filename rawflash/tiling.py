@@ -31,10 +31,14 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Rows of a query tile and keys of a key tile. Any sizes >= 1: what a variant can run is for the variant to say."""
+    """Rows of a query tile and keys of a key tile. Any sizes >= 1: what a variant can run is for the variant to say.
+
+    scale_pass  unfused only: softmax_scale is a pass over S of its own, instead of a factor inside the product
+    """
 
     Br: int
     Bc: int
+    scale_pass: bool = False
 
     def __post_init__(self) -> None:
         for name in ("Br", "Bc"):

@@ -45,6 +45,7 @@ def letters(p: Problem, t: Tiling) -> dict[str, Any]:
         **{"Bp": ceil(t.Bc, 32) * 32, "D": ceil(p.d, 16) * 16},
         **{"n": n, "v": lambda i: max(1, n(i)), "rows": lambda i: min(t.Br, p.N - i * t.Br)},
         **{"pairs": p.visible_pairs(), "s_reads": 1 if softmax_warps(p) else 3, "warps": softmax_warps(p)},
+        **{"masked": int(p.causal != "none"), "dropped": int(p.dropout_p > 0), "scaled": int(t.scale_pass)},
         **{"sum": sum, "min": min, "range": range},
     }
 
@@ -64,7 +65,8 @@ def test_the_headers_say_the_same(name: str) -> None:
                     read, write = stated.get(tensor, (0, 0))
                     moved = value(formula, p, t)
                     stated[tensor] = (moved, write) if kind == "read" else (read, moved)
-            assert stated == hbm_bytes(name, p, t), (p, t)
+            moved_at_all = {tensor: moved for tensor, moved in stated.items() if any(moved)}
+            assert moved_at_all == hbm_bytes(name, p, t), (p, t)
 
 
 @pytest.mark.parametrize("name", LADDER)

@@ -38,11 +38,13 @@ class Plan:
     defines   macros for the compiler
     buffers   name -> (shape, dtype) of what must be allocated: O, LSE and workspaces; nothing needs to be cleared
     launches  in order, on one stream
+    S_roundings  how often the scores are rounded to the storage type: 0 where they stay float
     """
 
     defines: dict[str, str | int]
     buffers: dict[str, tuple[tuple[int, ...], np.dtype]]
     launches: tuple[Launch, ...]
+    S_roundings: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from rawflash.variants.base import Variant
 
 __all__ = ["LADDER"]
 
-_ANY = (limits.head_dim, limits.lengths, limits.bf16_needs_sm80)
+_ANY = (limits.no_dropout, limits.head_dim, limits.lengths, limits.bf16_needs_sm80)
 _TILED = (limits.tile_sides, *_ANY)
+_DROPPING = tuple(rule for rule in _TILED if rule is not limits.no_dropout)
 _TENSOR = (limits.tensor_cores, *_TILED)
 
 _RUNGS = (
@@ -20,6 +21,15 @@ _RUNGS = (
         entry_points=("naive_scores", "naive_softmax", "naive_output"),
         make_plan=plans.naive_plan,
         rules=_TILED,
+    ),
+    Variant(
+        name="unfused",
+        file="unfused.cu",
+        title="As a framework of 2022 launched it: scores, scale, mask, softmax, dropout, output, each a kernel",
+        changed="Mask and dropout are passes of their own, S has the storage type: the baseline of the papers",
+        entry_points=("unfused_scores", "unfused_scale", "unfused_mask", "unfused_softmax", "unfused_dropout", "unfused_output"),
+        make_plan=plans.unfused_plan,
+        rules=_DROPPING,
     ),
     Variant(
         name="online",

@@ -6,7 +6,7 @@ from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
-__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "long_key_tiles", "tensor_cores", "tile_sides"]
+__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "long_key_tiles", "no_dropout", "tensor_cores", "tile_sides"]
 
 _MOST_D = 256
 _MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
@@ -49,6 +49,13 @@ def tensor_cores(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     if int(gpu.arch) >= 80:
         return None
     return f"mma.m16n8k16 needs compute capability 8.0, {gpu.name} has {int(gpu.arch) / 10:.1f}: take kernel=fa2"
+
+
+def no_dropout(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """Of the forward kernels here only the framework's baseline drops probabilities."""
+    if not problem.dropout_p:
+        return None
+    return f"dropout_p={problem.dropout_p:g} is not supported: take kernel=unfused, or problem.dropout_p=0"
 
 
 def lengths(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:

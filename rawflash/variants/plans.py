@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from rawflash.dropout import drop_below
+from rawflash.io_model import unfused_stages
 from rawflash.problem import Problem
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
-__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_mma_plan", "fa2_pipe_plan", "fa2_plan", "naive_plan", "online_plan"]
+__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_mma_plan", "fa2_pipe_plan", "fa2_plan", "naive_plan", "online_plan", "unfused_plan"]
 
 _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
 _PATCH = 16  # rows and columns that tensor cores take at once (rf_mma_sm80.cuh)
 _ONLINE_WARPS = 8
+_PASS_WARPS = 8  # rows of an elementwise CTA
 _F32 = np.dtype(np.float32)
 Arguments = tuple[str | np.generic, ...]
 
@@ -79,6 +82,47 @@ def naive_plan(p: Problem, t: Tiling) -> Plan:
                 ("P", "V", "O", *_sizes(p.H, p.Hkv, p.N, p.Nkv)),
             ),
         ),
+    )
+
+
+def unfused_plan(p: Problem, t: Tiling) -> Plan:
+    """Scores, then only those passes that have something to do: a framework launched no mask and no dropout that were not asked for."""
+    heads, sizes, matrix = p.B * p.H, _sizes(p.B, p.H, p.N, p.Nkv), (p.B, p.H, p.N, p.Nkv)
+    scores, output, warps, scale = _scores_smem(p, t), _output_smem(p, t), softmax_warps(p), np.float32(p.scale)
+    buffers = {**_outputs(p), "S": (matrix, p.numpy_dtype), "P": (matrix, p.numpy_dtype)}
+    if p.dropout_p:
+        buffers |= {"P_drop": (matrix, p.numpy_dtype), "Z": (matrix, np.dtype(np.uint8))}
+
+    def over_rows(entry: str, *args: str | np.generic, warps: int = _PASS_WARPS, smem: int = 0) -> Launch:
+        return Launch(entry, (ceil_div(heads * p.N, warps), 1, 1), (warps * _LANES, 1, 1), smem, args)
+
+    factor, grid = np.float32(1) if t.scale_pass else scale, heads * t.Tr(p)
+    drop = (np.uint32(drop_below(p.dropout_p)), np.float32(1 / (1 - p.dropout_p)), np.uint64(p.seed % 2**64))
+    launches = {
+        "unfused_scores": Launch(
+            "unfused_scores",
+            (grid * t.Tc(p), 1, 1),
+            _patch_threads(t),
+            scores,
+            ("Q", "K", "S", *_sizes(p.H, p.Hkv, p.N, p.Nkv), factor),
+        ),
+        "unfused_scale": over_rows("unfused_scale", "S", *sizes, scale),
+        "unfused_mask": over_rows("unfused_mask", "S", *sizes),
+        "unfused_softmax": over_rows("unfused_softmax", "S", "P", "LSE", *sizes, warps=warps or 4, smem=4 * warps * p.Nkv),
+        "unfused_dropout": over_rows("unfused_dropout", "P", "P_drop", "Z", *sizes, *drop),
+        "unfused_output": Launch(
+            "unfused_output",
+            (grid, 1, 1),
+            _patch_threads(t),
+            output,
+            ("P_drop" if p.dropout_p else "P", "V", "O", *_sizes(p.H, p.Hkv, p.N, p.Nkv)),
+        ),
+    }
+    return Plan(
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SCORES_SMEM=scores, RF_OUTPUT_SMEM=output, RF_ROW_ON_CHIP=int(warps > 0)),
+        buffers,
+        tuple(launches[stage] for stage in unfused_stages(p, t)),
+        S_roundings=1 + t.scale_pass,
     )
 
 
