@@ -276,9 +276,7 @@ class _Run:
     def _check(self, O: NDArray[Any], LSE: NDArray[Any]) -> None:
         """Compare with the reference; the errors become metrics whether or not they pass."""
         self.outputs = {"O": O, "LSE": LSE}
-        found: CheckResult = compare(
-            O, LSE, self.problem, expected=self.expected, o_writes=self.o_writes, S_roundings=self.S_roundings
-        )
+        found: CheckResult = compare(O, LSE, self.problem, expected=self.expected, o_writes=self.o_writes, S_roundings=self.S_roundings)
         self.result.metrics.update(
             {
                 "err/max_abs": found.err,

@@ -52,5 +52,5 @@ def test_the_reference_divides_what_it_keeps() -> None:
 
 @pytest.mark.parametrize("p", [1, 1.5, -0.1, float("nan"), True, "0.1"])
 def test_what_is_no_probability_is_refused(p: object) -> None:
-    with pytest.raises(UsageError, match="dropout_p=.* is not a probability below 1"):
+    with pytest.raises(UsageError, match=r"dropout_p=.* is not a probability below 1"):
         Problem(dropout_p=p)  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ from rawflash.execute import RunResult, run_variant
 from rawflash.metrics import METRICS
 from rawflash.problem import Problem, make_inputs, round_to
 from rawflash.roofline import Gpu
+from rawflash.variants import Plan
 from tests.backends.fake_cupy import FakeCupy
 
 GPU = Gpu("A100", "80", 108, 166912, 167936)
@@ -76,7 +77,7 @@ class FakeVariant:
             entry=self.entry, grid=(1, 1, 1), cta=(self.threads, 1, 1), shared_bytes=self.shared_bytes, args=("Q", "O", "LSE")
         )
         buffers = {"O": (problem.shape_q, problem.numpy_dtype), "LSE": (problem.shape_lse, np.float32)}
-        return SimpleNamespace(defines={"TILE": 32}, buffers=buffers, launches=(launch,))
+        return Plan({"TILE": 32}, buffers, (launch,))
 
     def io(self, problem: Problem, tiling: Any) -> dict[str, tuple[int, int]]:
         return {"Q": (1536, 0), "O": (0, 1536)}

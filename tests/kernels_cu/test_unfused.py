@@ -74,12 +74,12 @@ def test_fp16_scores_overflow_as_they_did() -> None:
     inputs = {"Q": np.full((1, 1, 1, 128), 32, np.float16), "K": np.full((1, 1, 2, 128), 16, np.float16)}
     inputs["V"] = np.ones((1, 1, 2, 128), np.float16)
     assert (run("unfused", problem, SMALL, inputs=inputs).outputs["O"] == 1).all()
-    with pytest.raises(CheckFailed, match="O.* is nan where the reference is 1 "):
+    with pytest.raises(CheckFailed, match=r"O.* is nan where the reference is 1 "):
         run("unfused", problem, SCALED, inputs=inputs)
 
 
 @pytest.mark.parametrize("name", [name for name in LADDER if name != "unfused"])
 def test_other_rungs_refuse_dropout(name: str) -> None:
     dtype = LADDER[name].dtypes[0]
-    with pytest.raises(InvalidConfiguration, match="dropout_p=0.1 is not supported: take kernel=unfused, or problem.dropout_p=0"):
+    with pytest.raises(InvalidConfiguration, match=r"dropout_p=0\.1 is not supported: take kernel=unfused, or problem\.dropout_p=0"):
         run(name, Problem(N=4, dtype=dtype, dropout_p=0.1))
