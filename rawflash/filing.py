@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rawflash.errors import TrackingError
-from rawflash.metrics import METRICS
+from rawflash.metrics import METRICS, SAMPLES
 from rawflash.provenance import git_commit, made_by, repeat_command
 from rawflash.report import report_markdown
 from rawflash.results import Row
@@ -81,6 +81,7 @@ class Filing:
                 return
             tags = {"status": row.status, "git_commit": git_commit(), **row.tags, "mlflow.note.content": _note(row)}
             tracker.log(row.run_id, metrics=_ordered(row.metrics), tags=tags | ({"sentence": row.sentence} if row.sentence else {}))
+            tracker.series(row.run_id, {SAMPLES: list(enumerate(row.samples_ms))})
             if folder.is_dir():
                 tracker.attach(row.run_id, folder)
             tracker.end(row.run_id, FINISHED if row.ok else FAILED)

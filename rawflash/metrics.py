@@ -44,9 +44,9 @@ class Metric:
 
 # Which way is better: by group, then the names that are apart from their group.
 _BETTER: dict[str, Better] = {
-    **dict.fromkeys(("io", "smem", "ops", "err", "res", "time", "host"), "lower"),
+    **dict.fromkeys(("io", "smem", "ops", "err", "res", "time"), "lower"),
     "perf": "higher",
-    "gpu": "neither",
+    **dict.fromkeys(("gpu", "host"), "neither"),  # what the machine was doing
 }
 _BETTER_APART: dict[str, Better] = {
     **dict.fromkeys(("io/sector_efficiency", "ops/lane_efficiency"), "higher"),

@@ -58,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from rawflash.speed import main as speed
 
         return speed(arguments[1:])
+    if arguments[:1] == ["compare"]:
+        from rawflash.compare import main as compare
+
+        return compare(arguments[1:])
     if arguments == ["--version"]:
         from rawflash import __version__
 

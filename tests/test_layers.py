@@ -31,7 +31,7 @@ NUMPY_ONLY = {"errors", "paths", "metrics", *ROWS[2]}
 DOORS = {
     "cupy": {"backends.cupy_gpu"},
     "cupyx": {"backends.cupy_gpu"},
-    "mlflow": {"tracking"},
+    "mlflow": {"tracking", "stored"},  # writing and reading
     "hydra": {"config", "run"},
     "omegaconf": {"config", "run"},
     "matplotlib": {"lab.plots"},
