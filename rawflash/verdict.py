@@ -24,7 +24,7 @@ import numpy as np
 
 from rawflash.metrics import Metric
 
-__all__ = ["LEAST_SAMPLES", "MARGIN", "RULE", "Word", "Verdict", "judge", "ratio_interval"]
+__all__ = ["LEAST_SAMPLES", "MARGIN", "RULE", "Verdict", "Word", "judge", "ratio_interval"]
 
 Word = Literal["better", "worse", "same", "too noisy to tell", "lower", "higher", ""]
 

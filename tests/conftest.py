@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -113,3 +115,31 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
     monkeypatch.setattr(job, "run_variant", run)
     yield wanted
+
+
+@pytest.fixture(scope="session")
+def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without experiments of ours: making its tables takes seconds, copying it does not."""
+    from rawflash.store import TrackingConf
+    from rawflash.tracking import open_tracker
+
+    folder = tmp_path_factory.mktemp("store")
+    open_tracker(TrackingConf(experiment="other"), folder)
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def logged(program: Callable[..., Outcome], workdir: Path, made_store: Path) -> Callable[..., Outcome]:
+    """Call the program with MLflow on, in a working directory that has a store already."""
+    shutil.copy(made_store, workdir)
+    return functools.partial(program, mlflow=True)
+
+
+@pytest.fixture
+def tracker(workdir: Path, made_store: Path) -> Any:
+    """A tracker on a store of its own, in the working directory."""
+    from rawflash.store import TrackingConf
+    from rawflash.tracking import open_tracker
+
+    shutil.copy(made_store, workdir)
+    return open_tracker(TrackingConf(), workdir)

@@ -48,7 +48,9 @@ def test_which_way_is_better() -> None:
         "lower"
     }
     assert {METRICS[name].better for name in ("perf/tflops", "io/sector_efficiency", "ops/lane_efficiency")} == {"higher"}
-    assert {METRICS[name].better for name in ("ops/flops", "io/ideal_bytes", "err/tolerance", "gpu/sm_clock_mhz", "host/compile_s")} == {"neither"}
+    assert {METRICS[name].better for name in ("ops/flops", "io/ideal_bytes", "err/tolerance", "gpu/sm_clock_mhz", "host/compile_s")} == {
+        "neither"
+    }
     assert all(m.better for m in METRICS.values())  # every group has a direction
 
 

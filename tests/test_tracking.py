@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -51,29 +49,6 @@ def family(folder: Path) -> tuple[Run, list[Run]]:
     children = [run for run in found if run["parent"] is not None]
     assert {run["parent"] for run in children} <= {parent["id"]}
     return parent, children
-
-
-@pytest.fixture(scope="session")
-def made_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store without experiments of ours: making its tables takes seconds, copying it does not."""
-    folder = tmp_path_factory.mktemp("store")
-    open_tracker(TrackingConf(experiment="other"), folder)
-    return folder / "mlflow.db"
-
-
-@pytest.fixture
-def logged(program: Program, workdir: Path, made_store: Path) -> Program:
-    """Call the program with MLflow on, in a working directory that has a store already."""
-    shutil.copy(made_store, workdir)
-    return functools.partial(program, mlflow=True)
-
-
-@pytest.fixture
-def tracker(workdir: Path, made_store: Path) -> Tracker:
-    shutil.copy(made_store, workdir)
-    found = open_tracker(TrackingConf(), workdir)
-    assert found is not None
-    return found
 
 
 def test_one_parent_and_one_child_per_variant(logged: Program, workdir: Path, quick: Any) -> None:
