@@ -42,6 +42,8 @@ class KernelConf:
     Br: Optional[int] = None  # noqa: UP045 - OmegaConf reads typing.Optional
     Bc: Optional[int] = None  # noqa: UP045
     scale_pass: bool = False
+    lazy_threshold: Optional[float] = 8.0  # noqa: UP045
+    poly_fraction: float = 0.25
 
 
 @dataclass
@@ -257,7 +259,7 @@ def _tiling(values: Mapping[str, Any]) -> Tiling:
     for name, size in (("block_size", side), ("kernel.Br", Br), ("kernel.Bc", Bc)):
         if not 1 <= size <= MAX_BLOCK:
             raise UsageError(f"{name}={size} is not the side of a tile: give a whole number from 1 to {MAX_BLOCK}, such as 64")
-    return Tiling(Br=Br, Bc=Bc, scale_pass=values["kernel"]["scale_pass"])
+    return Tiling(Br=Br, Bc=Bc, **{name: values["kernel"][name] for name in ("scale_pass", "lazy_threshold", "poly_fraction")})
 
 
 def _params(values: Mapping[str, Any]) -> dict[str, str]:

@@ -134,4 +134,5 @@ HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
     "fa2": _q_outer,
     "fa2_mma": _q_outer,
     "fa2_pipe": _q_outer,
+    "fa2_lazy": _q_outer,
 }

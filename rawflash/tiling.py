@@ -33,12 +33,16 @@ def ceil_div(a: int, b: int) -> int:
 class Tiling:
     """Rows of a query tile and keys of a key tile. Any sizes >= 1: what a variant can run is for the variant to say.
 
-    scale_pass  unfused only: softmax_scale is a pass over S of its own, instead of a factor inside the product
+    scale_pass      unfused only: softmax_scale is a pass over S of its own, instead of a factor inside the product
+    lazy_threshold  fa2_lazy only: O and l are rescaled when a maximum grew by more than 2^this, 0 to 15; None: in every tile
+    poly_fraction   fa2_lazy only: share of the exponentials that are polynomials, 0 to 1, taken in whole percents
     """
 
     Br: int
     Bc: int
     scale_pass: bool = False
+    lazy_threshold: float | None = 8.0
+    poly_fraction: float = 0.25
 
     def __post_init__(self) -> None:
         for name in ("Br", "Bc"):
@@ -50,6 +54,16 @@ class Tiling:
             if size < 1:
                 raise UsageError(f"tiling.{name}={value!r} is not the side of a tile: give an integer of at least 1, such as 64")
             object.__setattr__(self, name, size)
+        if self.lazy_threshold is not None:
+            self._check_range("lazy_threshold", 15, ", or null for a rescale in every tile")
+        self._check_range("poly_fraction", 1, "")
+
+    def _check_range(self, name: str, most: float, more: str) -> None:
+        value = getattr(self, name)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (number and 0 <= value <= most):
+            raise UsageError(f"kernel.{name}={'null' if value is None else value} is not usable: give a number from 0 to {most:g}{more}")
+        object.__setattr__(self, name, float(value))
 
     @property
     def Bp(self) -> int:

@@ -23,7 +23,7 @@ every_variant = pytest.mark.parametrize("name", LADDER)
 
 
 def test_the_ladder() -> None:
-    assert list(LADDER) == ["naive", "unfused", "online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe"]
+    assert list(LADDER) == ["naive", "unfused", "online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe", "fa2_lazy"]
     assert all(name == v.name and len(name) <= 10 for name, v in LADDER.items())
 
 

@@ -87,6 +87,16 @@ _RUNGS = (
         rules=_TENSOR,
         dtypes=("fp16", "bf16"),
     ),
+    Variant(
+        name="fa2_lazy",
+        file="fa2_lazy.cu",
+        title="fa2_pipe that rescales only when a maximum grew by much, and computes some exponentials on the FMA pipe",
+        changed="Rescaled only when a maximum grew by more than 2^8, a quarter of the exponentials by FMA; the bytes stay",
+        entry_points=("fa2_lazy",),
+        make_plan=plans.fa2_lazy_plan,
+        rules=_TENSOR,
+        dtypes=("fp16", "bf16"),
+    ),
 )
 
 LADDER: dict[str, Variant] = {variant.name: variant for variant in _RUNGS}

@@ -14,7 +14,7 @@ from rawflash.problem import Problem
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
-__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_mma_plan", "fa2_pipe_plan", "fa2_plan", "naive_plan", "online_plan", "unfused_plan"]
+__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_lazy_plan", "fa2_mma_plan", "fa2_pipe_plan", "fa2_plan", "naive_plan", "online_plan", "unfused_plan"]
 
 _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
@@ -149,11 +149,11 @@ def fa1_plan(p: Problem, t: Tiling) -> Plan:
     )
 
 
-def _q_tile_plan(entry: str, p: Problem, t: Tiling, smem: int, cta: tuple[int, int, int]) -> Plan:
-    """One CTA per query tile of each head."""
+def _q_tile_plan(entry: str, p: Problem, t: Tiling, smem: int, cta: tuple[int, int, int], **more: str | int) -> Plan:
+    """One CTA per query tile of each head. `more`: macros of this kernel alone."""
     args: Arguments = ("Q", "K", "V", "O", "LSE", *_sizes(p.H, p.Hkv, p.N, p.Nkv), np.float32(p.scale))
     return Plan(
-        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, **{f"RF_{entry.upper()}_SMEM": smem}),
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, **{f"RF_{entry.upper()}_SMEM": smem}, **more),
         _outputs(p),
         (Launch(entry, (p.B * p.H * t.Tr(p), 1, 1), cta, smem, args),),
     )
@@ -182,3 +182,10 @@ def fa2_mma_plan(p: Problem, t: Tiling) -> Plan:
 def fa2_pipe_plan(p: Problem, t: Tiling) -> Plan:
     """fa2_mma's grid and tiles."""
     return _q_tile_plan("fa2_pipe", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1))
+
+
+def fa2_lazy_plan(p: Problem, t: Tiling) -> Plan:
+    """fa2_pipe's, with the two knobs of the tiling."""
+    threshold = -1.0 if t.lazy_threshold is None else t.lazy_threshold
+    macros: dict[str, str | int] = {"RF_LAZY_THRESHOLD": f"{threshold!r}f", "RF_POLY_PERCENT": round(100 * t.poly_fraction)}
+    return _q_tile_plan("fa2_lazy", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1), **macros)

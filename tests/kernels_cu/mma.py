@@ -17,7 +17,7 @@ from rawflash.tiling import Tiling
 from rawflash.variants import LADDER
 from tests.kernels_cu.ladder import A100, backend
 
-RUNGS = ("fa2_mma", "fa2_pipe")
+RUNGS = ("fa2_mma", "fa2_pipe", "fa2_lazy")
 every_rung = pytest.mark.parametrize("name", RUNGS)
 
 

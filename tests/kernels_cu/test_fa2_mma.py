@@ -67,8 +67,9 @@ def test_whole_sectors_counted_work_and_shared_memory(name: str) -> None:
     for tensor in result.tensors:
         assert 32 * tensor.read_sectors == tensor.counted_read and 32 * tensor.write_sectors == tensor.counted_write, tensor.name
     warp_tiles = 2 * (64 // 16) * (96 // 32)  # heads, strips of 16 rows, key tiles
-    assert result.metrics["ops/ex2"] == warp_tiles * (16 * 32 + 2 * 32)
-    assert result.metrics["ops/rescale_mul"] == warp_tiles * (16 * 64 + 2 * 32)
+    if name != "fa2_lazy":  # what that saves: test_fa2_lazy.py
+        assert result.metrics["ops/ex2"] == warp_tiles * (16 * 32 + 2 * 32)
+        assert result.metrics["ops/rescale_mul"] == warp_tiles * (16 * 64 + 2 * 32)
     assert result.metrics["res/spill_bytes"] == 0
     assert result.metrics["res/smem_bytes"] == LADDER[name].smem_bytes(problem, tiling)
 

@@ -42,7 +42,7 @@ def test_size_width_and_manners(path: Path) -> None:
     assert not re.search(r"\b(printf|assert|TODO|cudaMalloc|main)\b", text)
 
 
-@pytest.mark.parametrize("name", ["online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe"])
+@pytest.mark.parametrize("name", ["online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe", "fa2_lazy"])
 def test_rescaling_lines_are_tagged(name: str) -> None:
     source = read_source(LADDER[name].file)
     tagged = tagged_lines(source, "rescale")

@@ -1,0 +1,201 @@
+// (1) FlashAttention-2 with two ideas of FlashAttention-4: fa2_pipe.cu that rescales lazily and computes part of its exponentials by FMA.
+//
+// (2) Changed since fa2_pipe: O and l are rescaled only when some row of the warp has outgrown its m by more than a threshold; otherwise
+//     m stays behind the maximum, which the division at the end undoes exactly. And of every 100 exponentials, RF_POLY_PERCENT are
+//     polynomials on the FMA pipe (rf_exp2.cuh), so that the special-function unit has less to do. HBM bytes and SMEM stay.
+//
+// (3) Math (c = |softmax_scale| log2(e); tau: the threshold; arXiv 2603.05451, section 3.1, where tau is 8):
+//       m = -inf, l = 0, O = 0
+//       for each key tile j that some row of the tile sees:
+//         S     = Q_i K_j^T                      (hidden keys: -inf)
+//         m'    = max(m, rowmax S) where c (max(m, rowmax S) - m) > tau, elsewhere m
+//         if m' differs from m in some row of the warp (one vote: all its rows take the same way):
+//           alpha = 2^(c (m - m'))               (1, exactly, where it does not: what other rows see changes no bit of a row)
+//           l     = alpha l
+//           O     = alpha O
+//         P     = 2^(c (S - m'))                 (at most 2^tau)
+//         l     = l + rowsum P
+//         O     = O + P V_j
+//       O = O / l,   LSE = |softmax_scale| m + ln l
+//     Whatever m is, O / l and m + ln l are the same: numerator and denominator carry the same factor.
+//
+// (4) Who owns what: CTA = query tile i of (b, h), blockIdx.x = (b*H + h)*Tr + Tr-1 - i (under a mask the last tile of a head has most to
+//     do, so it starts first), with 2 Br threads. A warp owns 16 rows; a lane has parts of two of them, which it shares with its quad
+//     (picture in rf_mma_sm80.cuh): m and l of both, l of its own columns only.
+//
+// (5) HBM bytes (w = 2 bytes per element; n(i) = number of key tiles that the last row of query tile i sees, Tc without a mask):
+//       Q   read  = B*H*N*d*w
+//       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))       without a mask: B*H*Tr*Nkv*d*w
+//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))
+//       O   write = B*H*N*d*w
+//       LSE write = B*H*N*4
+//
+// (6) SMEM bytes (D = d rounded up to 16), 16-bit: Q, K, V; O takes the place of Q:
+//       fa2_lazy smem = 2 * (Br*D + 2*Bc*D)
+//
+// (7) Numerics, besides what fa2_pipe says: a late m overflows nothing. c (S - m') <= tau for every score of a tile, rounding included
+//     (S <= max(m, rowmax S), and rounding keeps order), so P <= 2^tau <= 2^15 < 65504. The key that set m weighed 1, so l >= 1; and
+//     l <= 2^tau Nkv < 2^46. |O| <= 2^tau Nkv max|V| ends below 2^128 for every fp16 V, and for bf16 while |V| < 2^(98 - tau). The first key
+//     that counts is growth by inf: no weight meets m = -inf. A NaN score does not reach m; it reaches l. A polynomial is off
+//     by up to 8.8e-5 of itself, which is less than the rounding of P; LSE may be off by as much.
+//
+// (8) Needs: fp16 or bf16 and compute capability 8.0; d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of
+//     Hkv; N, Nkv >= 1; contiguous tensors; a threshold up to 15.
+#include "rf_async.cuh"
+#include "rf_exp2.cuh"
+#include "rf_mask.cuh"
+#include "rf_products_mma.cuh"
+#include "rf_wild.cuh"
+
+using T = rf::RF_DTYPE;
+constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
+constexpr int d = RF_D, D = rf::round_up(d, 16), Br = RF_BR, Bc = RF_BC, ROWS = rf::PATCH_ROWS, THREADS = Br / ROWS * rf::LANES;
+static_assert(sizeof(T) == 2, "tensor cores multiply 16-bit numbers: RF_DTYPE must be fp16 or bf16");
+static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
+
+constexpr int Q_CHUNKS = Br * D / rf::CHUNK, KV_CHUNKS = Bc * D / rf::CHUNK;
+static_assert(16 * (Q_CHUNKS + 2 * KV_CHUNKS) == RF_FA2_LAZY_SMEM, "the launch plan states another amount of shared memory");
+
+constexpr float THRESHOLD = RF_LAZY_THRESHOLD;  // in powers of 2; below 0: rescale in every tile, as fa2_pipe does
+constexpr bool LAZY = THRESHOLD >= 0.0f;
+constexpr int POLYNOMIALS = RF_POLY_PERCENT;    // of 100 exponentials
+static_assert(THRESHOLD <= 15.0f, "RF_LAZY_THRESHOLD must be at most 15: P goes up to 2 to that, and fp16 ends at 65504");
+static_assert(POLYNOMIALS >= 0 && POLYNOMIALS <= 100, "RF_POLY_PERCENT must be between 0 and 100");
+
+/// 2^x for the n-th exponential of a lane in its row of a tile: on the FMA pipe for an even choice of these numbers, else on the SFU.
+__device__ __forceinline__ float exp2_shared(int n, float x) {
+    return (n + 1) * POLYNOMIALS / 100 > n * POLYNOMIALS / 100 ? rf::exp2_polynomial(x) : rf::exp2_fast(x);
+}
+
+constexpr bool Q_STAYS = d <= 128;  // in registers; a longer row is read from SMEM for every key tile, so that O has registers enough
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
+         const T* __restrict__ K,  // [B, Hkv, Nkv, d]
+         const T* __restrict__ V,  // [B, Hkv, Nkv, d]
+         T* __restrict__ O,        // [B, H, N, d]
+         float* __restrict__ LSE,  // [B, H, N]
+         const int H, const int Hkv, const int N, const int Nkv, const float softmax_scale)
+{
+    // -- where am I --------------------------------------------------------------------------------------------------------
+    const unsigned Tr = rf::ceil_div(N, Br), bh = blockIdx.x / Tr;       // b*H + h
+    const int i = Tr - 1 - blockIdx.x % Tr, thread = threadIdx.x, lane = rf::lane_index();
+    const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;   // this warp's first row: in the tile, in the head
+    const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+
+    // -- SMEM --------------------------------------------------------------------------------------------------------------
+    extern __shared__ __align__(16) uint4 smem[];
+    uint4* const Q_smem = smem + patch * D / rf::CHUNK;  // [16][D], this warp's rows of [Br][D]; O at the end
+    uint4* const K_smem = smem + Q_CHUNKS;               // [Bc][D]
+    uint4* const V_smem = K_smem + KV_CHUNKS;            // [Bc][D]
+    const rf::Patches<D, rf::Order::down> Q_patches(Q_smem), V_patches(V_smem);
+    const rf::Patches<D, rf::Order::across> K_patches(K_smem);
+
+    // -- state -------------------------------------------------------------------------------------------------------------
+    rf::Strip<D> O_reg = {};
+    float m[2] = {rf::negative_infinity(), rf::negative_infinity()}, l[2] = {};
+    bool wild = false;
+
+    // -- Q_i, K_0: HBM -> SMEM; Q_i -> registers, with the sign of softmax_scale ---------------------------------------------
+    const int shared_keys = rf::visible_end<CAUSAL>(i * Br, N, Nkv);            // that all rows of the tile see
+    const int keys = rf::visible_end<CAUSAL>(min(i * Br + Br, N) - 1, N, Nkv);  // that its last row sees
+    const auto copy = [&](uint4* to, const T* X, int key0) {
+        rf::copy_tile<Bc, d, THREADS>(to, X + (kv_row + key0) * d, min(Bc, Nkv - key0), thread);
+    };
+    rf::copy_tile<ROWS, d, rf::LANES>(Q_smem, Q + (q_row + row0) * d, min(ROWS, N - row0), lane);
+    if (keys > 0) copy(K_smem, K, 0);
+    rf::wait_for_copies();
+    __syncwarp();  // so that every lane sees the warp's rows of Q
+    const float sign = softmax_scale > 0.0f ? 1.0f : softmax_scale < 0.0f ? -1.0f : 0.0f;
+    const float c = sign == 0.0f ? 1.0f : fabsf(softmax_scale) * rf::LOG2_E;  // 0: S is 0, whatever c is
+    const auto read_Q = [&](auto k) { return rf::multiply<T>(Q_patches.load(rf::Int<0>{}, k), sign); };
+    rf::Patch Q_reg[D / 16];
+    if constexpr (Q_STAYS) rf::unrolled<D / 16>([&](auto k) { Q_reg[k] = read_Q(k); });
+    const auto Q_patch = [&](auto k) { if constexpr (Q_STAYS) return Q_reg[k]; else return read_Q(k); };
+
+    for (int key0 = 0; key0 < keys; key0 += Bc) {
+        const rf::Visible<CAUSAL> visible(row0, key0, Bc, N, Nkv);
+        const bool some_visible = row0 < N && visible(ROWS - 1) > 0;  // to a row of this warp
+
+        // -- V_j: HBM -> SMEM, behind S = Q_i K_j^T ------------------------------------------------------------------------
+        rf::wait_for_copies();
+        __syncthreads();  // so that every warp sees the whole K_j, and none still reads V_{j-1}
+        copy(V_smem, V, key0);
+        rf::Strip<Bc> S;
+        if (some_visible) rf::product_QK<T, D, Bc>(S, Q_patch, K_patches);
+
+        // -- K_{j+1}: HBM -> SMEM, behind the softmax and O = O + P V_j ----------------------------------------------------
+        rf::wait_for_copies();
+        if (key0 + Bc > shared_keys && shared_keys < keys) wild |= rf::clear_wild<T, Bc, d, THREADS>(V_smem, thread);
+        __syncthreads();  // so that every warp sees the whole V_j, and none still reads K_j
+        if (key0 + Bc < keys) copy(K_smem, K, key0 + Bc);
+        if (!some_visible) continue;
+        if (visible(0) < Bc) rf::hide(S, visible);
+
+        // -- m' = max(m, rowmax S), where that outgrows m; elsewhere m' = m -----------------------------------------------------
+        float m_new[2];
+        bool outgrown[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            m_new[h] = fmaxf(m[h], rf::row_max(S, h));
+            outgrown[h] = !LAZY || c * (m_new[h] - m[h]) > THRESHOLD;  // inf at the first key that counts; NaN, so no, before it
+        }
+
+        // -- in some row of this warp: alpha = 2^(c (m - m')), 1 in the others, l = alpha l, O = alpha O ------------------------
+        if (!LAZY || __any_sync(rf::ALL_LANES, outgrown[0] || outgrown[1])) {
+            const bool started = fmaxf(m[0], m[1]) > rf::negative_infinity();  // else l and O are 0 still
+            if (!LAZY || __any_sync(rf::ALL_LANES, started)) {
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    const float alpha = outgrown[h] ? rf::exp2_fast(c * (m[h] - rf::finite_or_zero(m_new[h]))) : 1.0f;
+                    l[h] = __fmul_rn(l[h], alpha);  // [rescale]
+#pragma unroll
+                    for (int n = 0; n < D / 8; ++n)
+#pragma unroll
+                        for (int e = 0; e < 2; ++e) O_reg[n][2 * h + e] = __fmul_rn(O_reg[n][2 * h + e], alpha);  // [rescale]
+                }
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                if (outgrown[h]) m[h] = m_new[h];
+        }
+
+        // -- P = 2^(c (S - m)), l = l + rowsum P ------------------------------------------------------------------------------
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            const float m_safe = rf::finite_or_zero(m[h]);
+            float row_sum[2] = {};
+#pragma unroll
+            for (int n = 0; n < Bc / 8; ++n)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    float& x = S[n][2 * h + e];
+                    x = exp2_shared(2 * n + e, c * (x - m_safe));
+                    row_sum[e] += x;
+                }
+            l[h] += row_sum[0] + row_sum[1];
+        }
+
+        // -- O = O + P V_j -------------------------------------------------------------------------------------------------
+        rf::add_product_PV<T, D, Bc>(O_reg, S, V_patches);
+    }
+
+    // -- O = O / l, LSE = |softmax_scale| m + ln l: registers -> SMEM -> HBM ------------------------------------------------
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        const float l_row = rf::quad_reduce(l[h], rf::Sum{}), inverse_l = rf::inverse_or_zero(l_row);
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) O_reg[n][2 * h] *= inverse_l, O_reg[n][2 * h + 1] *= inverse_l;
+        const int row = row0 + rf::quad_row() + 8 * h;
+        if (rf::quad_lane() == 0 && row < N) LSE[q_row + row] = rf::log_sum_exp(m[h] * fabsf(softmax_scale), l_row);
+    }
+    __syncwarp();  // so that no lane still reads Q where O is about to be written
+    rf::store_O<T, D>(Q_smem, O_reg);
+    __syncwarp();  // so that every lane sees the warp's rows of O
+    if (CAUSAL != rf::Causal::none && __syncthreads_or(wild)) {
+        rf::add_wild<T, d>(Q_smem, V + kv_row * d, shared_keys / Bc * Bc, [&](int r) { return rf::visible_end<CAUSAL>(row0 + r, N, Nkv); });
+        __syncwarp();  // so that every lane sees what was added
+    }
+    if (row0 < N) rf::store_tile<ROWS, d>(O + (q_row + row0) * d, Q_smem, N - row0);
+}

@@ -1,0 +1,8 @@
+// 2^x of many floats by rf_exp2.cuh, for test_fa2_lazy.py: one a thread.
+#include "rf_exp2.cuh"
+
+extern "C" __global__ void exponentials(const float* __restrict__ x, float* __restrict__ y, const int n)
+{
+    const int at = blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < n) y[at] = rf::exp2_polynomial(x[at]);
+}
