@@ -33,4 +33,4 @@ def test_scores_are_as_wide_as_whole_warps() -> None:
 def test_tilings_are_made_of_positive_integers(value: object) -> None:
     with pytest.raises(UsageError, match="not the side of a tile"):
         Tiling(Br=value, Bc=16)  # type: ignore[arg-type]
-    assert dataclasses.astuple(Tiling(np.int64(16), 32)) == (16, 32)  # type: ignore[arg-type]
+    assert dataclasses.astuple(Tiling(np.int64(16), 32))[:2] == (16, 32)  # type: ignore[arg-type]

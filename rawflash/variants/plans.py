@@ -14,7 +14,17 @@ from rawflash.problem import Problem
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
-__all__ = ["fa1_plan", "fa1_qout_plan", "fa2_lazy_plan", "fa2_mma_plan", "fa2_pipe_plan", "fa2_plan", "naive_plan", "online_plan", "unfused_plan"]
+__all__ = [
+    "fa1_plan",
+    "fa1_qout_plan",
+    "fa2_lazy_plan",
+    "fa2_mma_plan",
+    "fa2_pipe_plan",
+    "fa2_plan",
+    "naive_plan",
+    "online_plan",
+    "unfused_plan",
+]
 
 _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
