@@ -6,7 +6,7 @@ it into a `Settings`. Nothing below this module sees a DictConfig.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
@@ -23,7 +23,18 @@ from rawflash.tiling import Tiling
 if TYPE_CHECKING:
     from rawflash.bench import TimingConfig
 
-__all__ = ["Conf", "Settings", "gpu_values", "known_keys", "read_yaml", "register_schema", "settings_from", "tracking_from", "unknown_key"]
+__all__ = [
+    "Conf",
+    "Settings",
+    "composed",
+    "gpu_values",
+    "known_keys",
+    "read_yaml",
+    "register_schema",
+    "settings_from",
+    "tracking_from",
+    "unknown_key",
+]
 
 BACKENDS = ("auto", "cupy", "emu")
 # A CTA has at most 1024 threads and 227 KiB of shared memory: no tile with more rows than this fits on any GPU.
@@ -151,6 +162,15 @@ def known_keys(schema: type = Conf, prefix: str = "") -> Iterator[str]:
             yield from known_keys(nested, f"{prefix}{entry.name}.")
         elif entry.name == "gpu":
             yield from (f"gpu.{figure.name}" for figure in fields(Gpu))
+
+
+def composed(overrides: Sequence[str]) -> Settings:
+    """The settings that a command line with `overrides` asks for, where no job is run. Raises Hydra's own errors, and UsageError."""
+    from hydra import compose, initialize_config_dir
+
+    register_schema()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        return settings_from(compose("config", list(overrides)))
 
 
 def settings_from(cfg: DictConfig) -> Settings:

@@ -71,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     _Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
     try:
         with caught():
+            if arguments[:1] == ["calculator"]:
+                from rawflash.calculator.command import main as calculator
+
+                return calculator(arguments[1:])
             return _run(arguments)
     except Stopped as stop:
         kept = f"what was finished is in {stop.kept}" if stop.kept else "nothing was finished"

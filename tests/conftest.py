@@ -47,7 +47,11 @@ def program(workdir: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
     from rawflash.run import main
 
     def call(*arguments: str, mlflow: bool = False) -> Outcome:
-        extra = () if mlflow or any("tracking" in a for a in arguments) or arguments[:1] == ("doctor",) else ("tracking=none",)
+        extra = (
+            ()
+            if mlflow or any("tracking" in a for a in arguments) or arguments[:1] in (("doctor",), ("calculator",))
+            else ("tracking=none",)
+        )
         try:
             code = main([*arguments, *extra])
         except SystemExit as stop:
