@@ -123,9 +123,8 @@ class Row:
 
 
 def judge(found: float, claimed: float, tolerance: float, why: str = "", *, digits: int = 4) -> tuple[Verdict, str]:
-    """REPRODUCED when |found - claimed| <= tolerance * |claimed| (relative; 0: exactly), else DIFFERS because of `why`."""
+    """REPRODUCED when |found - claimed| <= tolerance * |claimed| (relative; 0: exactly), else DIFFERS; `why` explains the difference."""
     distance = abs(found - claimed)
     if distance <= tolerance * abs(claimed):
-        return Verdict.REPRODUCED, "exactly" if not tolerance else f"within {tolerance:.{digits}g} relative"
-    told = f"found {found:.{digits}g}, claimed {claimed:.{digits}g}"
-    return Verdict.DIFFERS, f"{told}: {why}" if why else told
+        return Verdict.REPRODUCED, "exactly" if not tolerance else f"within {100 * tolerance:.3g} %"
+    return Verdict.DIFFERS, why or f"found {found:.{digits}g}, claimed {claimed:.{digits}g}"

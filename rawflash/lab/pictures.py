@@ -21,7 +21,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points, labelled beside its last point.
+    """One set of points, labelled beside its last point ("": not labelled).
 
     kind    line (markers on a line: counted, measured), theory (thin dashed line without markers: modelled), points (markers alone)
     color   index into the palette; series that belong together share one. None: the next one

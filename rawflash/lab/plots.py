@@ -21,7 +21,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = "osD^vPX"
 SIZE, DPI = (7.2, 4.6), 150
 _FONT = 9.0
-_CAPTION_CHARACTERS = 112
+_CAPTION_CHARACTERS = 128
 
 
 def usable() -> tuple[bool, str]:
@@ -51,10 +51,10 @@ def draw(picture: Picture, path: Path) -> None:
     from matplotlib.figure import Figure
 
     caption = textwrap.fill(picture.caption, _CAPTION_CHARACTERS)
-    below = 0.17 * (caption.count("\n") + 1) + 0.12
+    below = 0.125 * (caption.count("\n") + 1) + 0.1
     figure = Figure(figsize=(SIZE[0], SIZE[1] + below), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.1, (below + 0.62) / figure.get_figheight(), 0.87, 1 - (below + 1.05) / figure.get_figheight()))
+    axes = figure.add_axes((0.105, (below + 0.55) / figure.get_figheight(), 0.865, 1 - (below + 0.95) / figure.get_figheight()))
     axes.tick_params(labelsize=_FONT - 1)
     axes.set_title(picture.title, fontsize=_FONT + 2, loc="left")
     for side in ("top", "right"):
@@ -96,7 +96,7 @@ def _chart(axes: Any, chart: Chart) -> None:
         axes.plot(list(series.x), list(series.y), **style)
         for x, y, word in zip(series.x, series.y, series.labels, strict=False):
             axes.annotate(word, (x, y), (5, 4), textcoords="offset points", fontsize=_FONT - 2, color=color)
-        if len(series.x) and series.kind != "points":
+        if len(series.x) and series.label and series.kind != "points":
             ends.append((series, color))
     _axis(axes, "x", chart.x)
     _axis(axes, "y", chart.y)
@@ -115,14 +115,7 @@ def _label_ends(axes: Any, ends: Sequence[tuple[Series, str]]) -> None:
     spots = sorted(
         ([place((s.x[-1], s.y[-1]))[1], s, color, place((s.x[-1], s.y[-1]))[0]] for s, color in ends), key=lambda spot: float(spot[0])
     )
-    height = (_FONT + 1.5) * DPI / 72
-    for lower, upper in pairwise(spots):
-        upper[0] = max(upper[0], lower[0] + height)
-    over = spots[-1][0] - axes.bbox.y1 if spots else 0
-    if over > 0:
-        spots[-1][0] -= over
-        for upper, lower in pairwise(reversed(spots)):
-            lower[0] = min(lower[0], upper[0] - height)
+    _apart(spots, (_FONT + 1.5) * DPI / 72, axes.bbox.y0, axes.bbox.y1)
     for y, series, color, x in spots:
         real = place((series.x[-1], series.y[-1]))
         offset = (8 + (axes.bbox.x1 - x) * 72 / DPI, (y - real[1]) * 72 / DPI)
@@ -131,6 +124,17 @@ def _label_ends(axes: Any, ends: Sequence[tuple[Series, str]]) -> None:
             series.label, (series.x[-1], series.y[-1]), offset, textcoords="offset points", va="center", fontsize=_FONT - 1, color=color,
             arrowprops=line, annotation_clip=False,
         )  # fmt: skip
+
+
+def _apart(spots: list[Any], height: float, low: float, high: float) -> None:
+    """Move the first entries of `spots`, which are sorted, until neighbours are `height` apart; within low .. high if there is room."""
+    for _ in range(200):
+        for lower, upper in pairwise(spots):
+            push = (height - (upper[0] - lower[0])) / 2
+            if push > 0:
+                lower[0], upper[0] = lower[0] - push, upper[0] + push
+        if spots:
+            spots[0][0], spots[-1][0] = max(spots[0][0], low), min(spots[-1][0], high)
 
 
 # ----------------------------------------------------------------------------------------------------------------- bars

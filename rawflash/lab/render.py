@@ -60,6 +60,9 @@ def counts_text(rows: Sequence[Row]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
+_LONG = 48  # characters: a longer reason stands below its table
+
+
 def cell_text(cell: Cell) -> str:
     """The value alone, as a person reads it; a missing one by its note."""
     value = cell.value
@@ -71,7 +74,7 @@ def cell_text(cell: Cell) -> str:
         whole = f"{int(value):,}"
         if cell.digits is None or len(whole.replace(",", "")) <= cell.digits:
             return whole
-    text = f"{value:.{cell.digits or 4}g}"
+    text = f"{value:,.{cell.digits or 4}g}"
     return f"{value:,.0f}" if "e+" in text and abs(value) < 1e9 else text
 
 
@@ -104,13 +107,13 @@ def _table(rows: Sequence[Row], title: str) -> Table:
     columns = [Column(key, key=True) for key in keys]
     columns += [Column(f"{t}, {units[t]}" if units[t] else t, kinds[t]) for t in titles]
     columns += [Column("verdict", key=True)] * judged + [Column("why", key=True)] * told
-    cells = []
+    cells, notes = [], list(dict.fromkeys(row.reason for row in rows if len(row.reason) > _LONG))
     for row in rows:
         texts = [str(row.keys.get(key, "")) for key in keys]
         texts += [_full_text(row.cells[t], units[t], kinds[t]) if t in row.cells else "" for t in titles]
-        texts += [row.verdict or ""] * judged + [row.reason] * told
-        cells.append(tuple(texts))
-    return Table(title, tuple(columns), tuple(cells))
+        why = f"note {notes.index(row.reason) + 1}" if row.reason in notes else row.reason
+        cells.append((*texts, *[row.verdict or ""] * judged, *[why] * told))
+    return Table(title, tuple(columns), tuple(cells), tuple(f"note {i}: {note}" for i, note in enumerate(notes, 1)))
 
 
 def report_tables(report: Report) -> list[Table]:

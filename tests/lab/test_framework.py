@@ -181,7 +181,8 @@ def test_cells_and_rows_say_where_they_come_from() -> None:
 def test_judge() -> None:
     assert judge(3, 3, 0) == (Verdict.REPRODUCED, "exactly")
     assert judge(1.009, 1, 0.01)[0] is Verdict.REPRODUCED
-    assert judge(1.011, 1, 0.01, "because") == (Verdict.DIFFERS, "found 1.011, claimed 1: because")
+    assert judge(1.011, 1, 0.01, "because") == (Verdict.DIFFERS, "because")
+    assert judge(5, 4, 0.01) == (Verdict.DIFFERS, "found 5, claimed 4")
     assert judge(float("nan"), 1, 0.01)[0] is Verdict.DIFFERS
 
 
