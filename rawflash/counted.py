@@ -78,6 +78,7 @@ def counter_metrics(counters: KernelCounters, problem: Problem, source: Source) 
         values["io/times_ideal"] = total / problem.ideal_bytes()
     if sectors:
         values["io/sector_efficiency"] = total / (SECTOR_BYTES * sectors)
+    values |= {f"slots/{pipe}": n for pipe, n in counters.pipes.items()}
     for name, moved in counters.tensors.items():
         read, write = tensor_metrics(name)
         values[read], values[write] = moved.read_bytes, moved.write_bytes

@@ -18,13 +18,15 @@ from typing import Literal
 
 from rawflash.errors import RawflashError
 
-__all__ = ["METRICS", "SAMPLES", "TENSORS", "Better", "Metric", "metric", "series_name", "tensor_metrics", "validate"]
+__all__ = ["METRICS", "PIPES", "SAMPLES", "TENSORS", "Better", "Metric", "metric", "series_name", "tensor_metrics", "validate"]
 
 Provenance = Literal["measured", "counted", "modelled", "checked"]
 Better = Literal["lower", "higher", "neither"]
 
 # Tensors that a variant may move through HBM: inputs, outputs, workspaces.
 TENSORS = ("Q", "K", "V", "O", "LSE", "S", "P", "P_drop", "Z", "m", "l")
+# Execution pipes of an SM, by the emulator's table (rawflash/emu/traffic/pipes.py).
+PIPES = ("tensor", "fma", "fp16", "fp64", "imad", "alu", "sfu", "cvt", "lsu", "shuffle", "branch", "barrier", "other")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Metric:
 
 # Which way is better: by group, then the names that are apart from their group.
 _BETTER: dict[str, Better] = {
-    **dict.fromkeys(("io", "smem", "ops", "err", "res", "time"), "lower"),
+    **dict.fromkeys(("io", "smem", "ops", "slots", "err", "res", "time"), "lower"),
     "perf": "higher",
     **dict.fromkeys(("gpu", "host"), "neither"),  # what the machine was doing
 }
@@ -116,7 +118,14 @@ def _tensor_rows() -> list[Metric]:
     ]
 
 
-METRICS: dict[str, Metric] = {row.name: row for row in [*(Metric(*row) for row in _ROWS), *_tensor_rows()]}
+def _pipe_rows() -> list[Metric]:
+    return [
+        Metric(f"slots/{pipe}", "slots", "counted", f"issue slots: warp instructions of PTX that the pipe {pipe} executes")
+        for pipe in PIPES
+    ]
+
+
+METRICS: dict[str, Metric] = {row.name: row for row in [*(Metric(*row) for row in _ROWS), *_tensor_rows(), *_pipe_rows()]}
 
 
 def metric(name: str) -> Metric:

@@ -4,8 +4,9 @@ import re
 
 import pytest
 
+from rawflash.emu.traffic import pipes
 from rawflash.errors import RawflashError
-from rawflash.metrics import METRICS, TENSORS, metric, series_name, tensor_metrics, validate
+from rawflash.metrics import METRICS, PIPES, TENSORS, metric, series_name, tensor_metrics, validate
 
 UNIT_ENDINGS = {"bytes": "bytes", "sectors": "sectors", "ms": "ms", "s": "s", "MHz": "mhz", "W": "w", "TFLOP/s": "tflops", "GB/s": "gb_s"}
 
@@ -34,6 +35,10 @@ def test_every_tensor_has_its_two_metrics() -> None:
         assert set(tensor_metrics(tensor)) <= set(METRICS)
     with pytest.raises(RawflashError, match="called 'X'"):
         tensor_metrics("X")
+
+
+def test_every_pipe_of_the_emulator_has_its_metric() -> None:
+    assert PIPES == pipes.PIPES and {f"slots/{pipe}" for pipe in PIPES} <= set(METRICS)
 
 
 def test_other_names_are_refused() -> None:

@@ -15,7 +15,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +116,27 @@ def _table(rows: Sequence[Row], title: str) -> Table:
     return Table(title, tuple(columns), tuple(cells), tuple(f"note {i}: {note}" for i, note in enumerate(notes, 1)))
 
 
+def _by_row(rows: Sequence[Row]) -> Sequence[Row]:
+    """Rows that are of one kind each, in columns that are not: the kind becomes a key and the cells words, so that it is said once."""
+    kinds = [{cell.provenance for cell in row.cells.values()} for row in rows]
+    if all(_shared(rows, title, "provenance") for title in _columns(rows)[1]) or any(len(kind) != 1 for kind in kinds):
+        return rows
+    return [
+        replace(
+            row,
+            keys={**row.keys, "kind": kind.pop()},
+            cells={title: Cell(_full_text(c, "", c.provenance)) for title, c in row.cells.items()},
+        )
+        for row, kind in zip(rows, kinds, strict=True)
+    ]
+
+
 def report_tables(report: Report) -> list[Table]:
     """One table per `Row.table`, in the order in which they were met."""
     groups: dict[str, list[Row]] = {}
     for row in report.rows:
         groups.setdefault(row.table, []).append(row)
-    return [_table(rows, title or report.title) for title, rows in groups.items()]
+    return [_table(_by_row(rows), title or report.title) for title, rows in groups.items()]
 
 
 # ---------------------------------------------------------------------------------------------------------------- texts
