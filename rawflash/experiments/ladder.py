@@ -7,6 +7,7 @@ kernel that is worst off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from rawflash.compile import compile_source
@@ -136,8 +137,7 @@ def _kernels(lab: Lab, name: str, gpu: Gpu) -> list[tuple[int, Occupancy]]:
 def _steps(results: Results) -> Iterable[Row]:
     """Neighbours of the ladder: what the upper one does less of."""
     counts = dict(_WORK)
-    names = list(results)
-    for lower, upper in zip(names, names[1:], strict=False):
+    for lower, upper in pairwise(results):
         was, now = results[lower].metrics, results[upper].metrics
         cells = {"bytes of HBM": counted(was["io/hbm_total_bytes"] - now["io/hbm_total_bytes"])}
         cells |= {quantity: counted(counts[quantity](was) - counts[quantity](now)) for quantity in _SAVED}

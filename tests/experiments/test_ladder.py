@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_registers_and_occupancy_of_both_gpus(rows: list[Row]) -> None:
 
 def test_steps_are_differences_of_neighbours(rows: list[Row]) -> None:
     steps = {(row.keys["from"], row.keys["to"]): row for row in rows if row.table == STEPS}
-    assert list(steps) == list(zip(LADDER, list(LADDER)[1:], strict=False))
+    assert list(steps) == list(pairwise(LADDER))
     loops, division, lazy = (steps[pair].cells for pair in (("fa1", "fa1_qout"), ("fa1_qout", "fa2"), ("fa2_pipe", "fa2_lazy")))
     moved = line(rows, "bytes, all")
     assert loops["bytes of HBM"].number == moved["fa1"] - moved["fa1_qout"] > 0
