@@ -3,23 +3,23 @@
 // (2) Changed since online: keys and queries come in tiles that SMEM holds, so a key tile is read from HBM once and serves all queries,
 //     and a query tile serves Bc keys per pass. K and V fall from N passes to one; in exchange Q, O, m and l make Tc passes.
 //
-// (3) Math (Algorithm 1 of arXiv 2205.14135). For each key tile j, for each query tile i that sees a key of it (or j = 0):
-//       S     = softmax_scale Q_i K_j^T               (hidden keys: -inf)
+// (3) Math (Algorithm 1 of arXiv 2205.14135). For each key tile j, for each query tile i that sees a key of it (or j is the first tile):
+//       S     = softmax_scale Q_i K_j^T               (then the score modification; hidden keys: -inf)
 //       m~    = rowmax S,   P = exp(S - m~),   l~ = rowsum P
 //       m'    = max(m, m~)
 //       l'    = exp(m - m') l + exp(m~ - m') l~
 //       O     = (l exp(m - m') O + exp(m~ - m') P V_j) / l'
 //       m, l  = m', l'
-//     LSE = m + ln l after the last tile. At j = 0, O, l and m are 0, 0 and -inf without being read.
+//     LSE = m + ln l after the last tile. At its first tile O, l and m of i are 0, 0 and -inf without being read.
 //
 // (4) Who owns what: CTA = (b, h), blockIdx.x = b*H + h, with 4 Br threads; it loops over all tiles. A warp owns 8 rows of the query
 //     tile, a lane the columns L, L + 32, ... of S and O, and m and l of row L % 8 (picture in rf_patch.cuh).
 //
-// (5) HBM bytes (w bytes per element; rows(i) = rows of query tile i; v(i) = key tiles it meets: those that its last row sees, at
-//     least 1; Tc without a mask):
+// (5) HBM bytes (w bytes per element; rows(i) = rows of query tile i; it meets the key tiles s(i) .. n(i)-1: 0 .. Tc-1 without a mask;
+//     v(i) = n(i) - s(i), but at least 1):
 //       Q   read  = B*H*d*w * sum(v(i)*rows(i) for i in range(Tr))            without a mask: B*H*Tc*N*d*w
-//       K   read  = B*H*d*w * min(Bc*v(Tr - 1), Nkv)                          without a mask: B*H*Nkv*d*w
-//       V   read  = B*H*d*w * min(Bc*v(Tr - 1), Nkv)
+//       K   read  = B*H*d*w * (min(Bc*max(n(i) for i in range(Tr)), Nkv) - Bc*s(0))      without a mask: B*H*Nkv*d*w
+//       V   read  = B*H*d*w * (min(Bc*max(n(i) for i in range(Tr)), Nkv) - Bc*s(0))
 //       O   read  = B*H*d*w * sum((v(i) - 1)*rows(i) for i in range(Tr))      without a mask: B*H*(Tc - 1)*N*d*w
 //       O   write = B*H*d*w * sum(v(i)*rows(i) for i in range(Tr))            without a mask: B*H*Tc*N*d*w
 //       m   read  = B*H*4 * sum((v(i) - 1)*rows(i) for i in range(Tr))
@@ -41,7 +41,6 @@
 #include "rf_products.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
 static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 512, "Br and Bc must be multiples of 16 up to 128 and 512");
@@ -63,6 +62,8 @@ fa1(const T* __restrict__ Q,  // [B, H, N, d]
     const unsigned bh = blockIdx.x;                                      // b*H + h
     const int lane = rf::lane_index(), patch = rf::warp_index() * ROWS;  // this warp's first row in a tile
     const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const rf::Mask mask{N, Nkv};
+    const rf::Score score{static_cast<int>(bh % H)};
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
     extern __shared__ __align__(16) float smem[];
@@ -71,16 +72,18 @@ fa1(const T* __restrict__ Q,  // [B, H, N, d]
     float* const V_smem = K_smem + K_FLOATS;  // [Bc][d]
     float* const P_smem = V_smem + V_FLOATS;  // [Br][Bp]
 
-    const int all_keys = rf::visible_end<CAUSAL>(N - 1, N, Nkv);  // that any row sees
-    for (int key0 = 0; key0 < all_keys; key0 += Bc) {
+    const rf::Keys all_keys = mask.tiles(0, N - 1, Bc);  // that some row sees
+    for (int key0 = all_keys.begin; key0 < all_keys.end; key0 += Bc) {
         // -- K_j, V_j: HBM -> SMEM -----------------------------------------------------------------------------------------
         __syncthreads();  // so that no warp still reads K_{j-1} and V_{j-1}
         rf::load_tile_transposed<Bc, d, THREADS>(K_smem, K + (kv_row + key0) * d, min(Bc, Nkv - key0));
         rf::load_tile<Bc, d, THREADS>(V_smem, V + (kv_row + key0) * d, min(Bc, Nkv - key0));
 
         for (int i0 = 0; i0 < N; i0 += Br) {
-            const int keys = rf::visible_end<CAUSAL>(min(i0 + Br, N) - 1, N, Nkv);  // that the last row of the tile sees
-            if (key0 > 0 && key0 >= keys) continue;                                 // no row of the tile sees a key of this one
+            rf::Keys keys = mask.tiles(i0, min(i0 + Br, N) - 1, Bc);                  // that some row of the tile sees
+            if (keys.begin >= keys.end) keys = {all_keys.begin, all_keys.begin + 1};  // none: one step writes its O, m and l
+            if (key0 < keys.begin || key0 >= keys.end) continue;                      // no row of the tile sees a key of this one
+            const bool first = key0 == keys.begin;
 
             // -- Q_i: HBM -> SMEM ------------------------------------------------------------------------------------------
             __syncthreads();  // so that no warp still reads Q_{i-1}
@@ -89,14 +92,14 @@ fa1(const T* __restrict__ Q,  // [B, H, N, d]
 
             const int row0 = i0 + patch;
             if (row0 >= N) continue;  // this warp has no row
-            const rf::Visible<CAUSAL> visible(row0, key0, Bc, N, Nkv);
+            const rf::Visible visible{mask, row0, key0, Bc};
             const size_t my_row = q_row + row0 + lane;  // whose m and l this lane carries through HBM
             const bool has_row = lane < ROWS && row0 + lane < N;
 
             // -- S = softmax_scale Q_i K_j^T -------------------------------------------------------------------------------
             float S[ROWS][rf::slots<Bc>];
             rf::product_QK<d, Bc>(S, Q_smem + patch * d, K_smem);
-            rf::scale_and_hide(S, softmax_scale, visible);
+            rf::finish_scores(S, softmax_scale, score, visible);
 
             // -- m~ = rowmax S, P = exp(S - m~), l~ = rowsum P -------------------------------------------------------------
             const float m_tile = rf::reduce_patch(S, rf::Max{});
@@ -111,7 +114,7 @@ fa1(const T* __restrict__ Q,  // [B, H, N, d]
 
             // -- m, l: HBM -> registers ------------------------------------------------------------------------------------
             float m = rf::negative_infinity(), l = 0.0f;
-            if (key0 > 0 && has_row) m = m_hbm[my_row], l = l_hbm[my_row];
+            if (!first && has_row) m = m_hbm[my_row], l = l_hbm[my_row];
 
             // -- m' = max(m, m~), l' = exp(m - m') l + exp(m~ - m') l~ -----------------------------------------------------
             const float m_new = fmaxf(m, m_tile);
@@ -134,7 +137,7 @@ fa1(const T* __restrict__ Q,  // [B, H, N, d]
                 if (row0 + r >= N) continue;
                 T* const O_row = O + (q_row + row0 + r) * d;
                 float O_old[rf::slots<d>] = {};
-                if (key0 > 0) rf::load_row(O_old, O_row, d);  // HBM -> registers
+                if (!first) rf::load_row(O_old, O_row, d);  // HBM -> registers
 #pragma unroll
                 for (int c = 0; c < rf::slots<d>; ++c) {
                     O_old[c] = __fmul_rn(O_old[c], old_weight_row);        // [rescale]
@@ -143,7 +146,7 @@ fa1(const T* __restrict__ Q,  // [B, H, N, d]
                 }
                 rf::store_row(O_row, O_reg[r], d);  // registers -> HBM
             }
-            if (key0 + Bc >= keys && has_row) LSE[my_row] = rf::log_sum_exp(m_new, l_new);  // the tile's last step
+            if (key0 + Bc >= keys.end && has_row) LSE[my_row] = rf::log_sum_exp(m_new, l_new);  // the tile's last step
         }
     }
 }

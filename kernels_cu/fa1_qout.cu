@@ -6,7 +6,7 @@
 // (3) Math (the step of Algorithm 1 of arXiv 2205.14135 in the loops of Algorithm 1 of arXiv 2307.08691). Query tile i:
 //       m = -inf, l = 0, O = 0
 //       for each key tile j that some row of the tile sees:
-//         S     = softmax_scale Q_i K_j^T             (hidden keys: -inf)
+//         S     = softmax_scale Q_i K_j^T             (then the score modification; hidden keys: -inf)
 //         m~    = rowmax S,   P = exp(S - m~),   l~ = rowsum P
 //         m'    = max(m, m~)
 //         l'    = exp(m - m') l + exp(m~ - m') l~
@@ -16,10 +16,10 @@
 // (4) Who owns what: CTA = query tile i of (b, h), blockIdx.x = (b*H + h)*Tr + i, with 4 Br threads. A warp owns 8 rows, a lane the
 //     columns L, L + 32, ... of S and O, and m and l of row L % 8 (picture in rf_patch.cuh).
 //
-// (5) HBM bytes (w bytes per element; n(i) = number of key tiles that the last row of query tile i sees, Tc without a mask):
+// (5) HBM bytes (w bytes per element; query tile i meets the key tiles s(i) .. n(i)-1: 0 .. Tc-1 without a mask, s(i) = n(i) = 0 if none):
 //       Q   read  = B*H*N*d*w
-//       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))       without a mask: B*H*Tr*Nkv*d*w
-//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))
+//       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))     without a mask: B*H*Tr*Nkv*d*w
+//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))
 //       O   write = B*H*N*d*w
 //       LSE write = B*H*N*4
 //
@@ -33,7 +33,6 @@
 #include "rf_products.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
 static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
@@ -54,6 +53,8 @@ fa1_qout(const T* __restrict__ Q,  // [B, H, N, d]
     const int i = blockIdx.x % Tr, lane = rf::lane_index();
     const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;   // this warp's first row: in the tile, in the head
     const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const rf::Mask mask{N, Nkv};
+    const rf::Score score{static_cast<int>(bh % H)};
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
     extern __shared__ __align__(16) float smem[];
@@ -69,21 +70,21 @@ fa1_qout(const T* __restrict__ Q,  // [B, H, N, d]
     // -- Q_i: HBM -> SMEM --------------------------------------------------------------------------------------------------
     rf::load_tile<Br, d, THREADS>(Q_smem, Q + (q_row + i * Br) * d, min(Br, N - i * Br));
 
-    const int keys = rf::visible_end<CAUSAL>(min(i * Br + Br, N) - 1, N, Nkv);  // that the last row of the tile sees
-    for (int key0 = 0; key0 < keys; key0 += Bc) {
+    const rf::Keys keys = mask.tiles(i * Br, min(i * Br + Br, N) - 1, Bc);  // that some row of the tile sees
+    for (int key0 = keys.begin; key0 < keys.end; key0 += Bc) {
         // -- K_j, V_j: HBM -> SMEM -----------------------------------------------------------------------------------------
         __syncthreads();  // so that no warp still reads the tiles that are about to be overwritten
         rf::load_tile_transposed<Bc, d, THREADS>(K_smem, K + (kv_row + key0) * d, min(Bc, Nkv - key0));
         rf::load_tile<Bc, d, THREADS>(V_smem, V + (kv_row + key0) * d, min(Bc, Nkv - key0));
         __syncthreads();  // so that every warp sees the whole Q_i, K_j and V_j
 
-        const rf::Visible<CAUSAL> visible(row0, key0, Bc, N, Nkv);
-        if (row0 >= N || visible(ROWS - 1) <= 0) continue;  // no row of this warp sees a key of this tile
+        const rf::Visible visible{mask, row0, key0, Bc};
+        if (row0 >= N || !visible.any(ROWS)) continue;  // no row of this warp sees a key of this tile
 
         // -- S = softmax_scale Q_i K_j^T -----------------------------------------------------------------------------------
         float S[ROWS][rf::slots<Bc>];
         rf::product_QK<d, Bc>(S, Q_smem + patch * d, K_smem);
-        rf::scale_and_hide(S, softmax_scale, visible);
+        rf::finish_scores(S, softmax_scale, score, visible);
 
         // -- m~ = rowmax S, P = exp(S - m~), l~ = rowsum P -----------------------------------------------------------------
         const float m_tile = rf::reduce_patch(S, rf::Max{});

@@ -17,16 +17,17 @@
 //         l     = l + rowsum P
 //         O     = O + P V_j
 //       O = O / l,   LSE = |softmax_scale| m + ln l
+//     A score modification takes |softmax_scale| S and gives S; then the other two factors |softmax_scale| are 1.
 //     Whatever m is, O / l and m + ln l are the same: numerator and denominator carry the same factor.
 //
 // (4) Who owns what: CTA = query tile i of (b, h), blockIdx.x = (b*H + h)*Tr + Tr-1 - i (under a mask the last tile of a head has most to
 //     do, so it starts first), with 2 Br threads. A warp owns 16 rows; a lane has parts of two of them, which it shares with its quad
 //     (picture in rf_mma_sm80.cuh): m and l of both, l of its own columns only.
 //
-// (5) HBM bytes (w = 2 bytes per element; n(i) = number of key tiles that the last row of query tile i sees, Tc without a mask):
+// (5) HBM bytes (w = 2 bytes per element; query tile i meets the key tiles s(i) .. n(i)-1: 0 .. Tc-1 without a mask, s(i) = n(i) = 0 if none):
 //       Q   read  = B*H*N*d*w
-//       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))       without a mask: B*H*Tr*Nkv*d*w
-//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) for i in range(Tr))
+//       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))     without a mask: B*H*Tr*Nkv*d*w
+//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))
 //       O   write = B*H*N*d*w
 //       LSE write = B*H*N*4
 //
@@ -48,7 +49,6 @@
 #include "rf_wild.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, D = rf::round_up(d, 16), Br = RF_BR, Bc = RF_BC, ROWS = rf::PATCH_ROWS, THREADS = Br / ROWS * rf::LANES;
 static_assert(sizeof(T) == 2, "tensor cores multiply 16-bit numbers: RF_DTYPE must be fp16 or bf16");
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
@@ -83,6 +83,8 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     const int i = Tr - 1 - blockIdx.x % Tr, thread = threadIdx.x, lane = rf::lane_index();
     const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;   // this warp's first row: in the tile, in the head
     const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const rf::Mask mask{N, Nkv};
+    const rf::Score score{static_cast<int>(bh % H)};
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
     extern __shared__ __align__(16) uint4 smem[];
@@ -98,25 +100,26 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     bool wild = false;
 
     // -- Q_i, K_0: HBM -> SMEM; Q_i -> registers, with the sign of softmax_scale ---------------------------------------------
-    const int shared_keys = rf::visible_end<CAUSAL>(i * Br, N, Nkv);            // that all rows of the tile see
-    const int keys = rf::visible_end<CAUSAL>(min(i * Br + Br, N) - 1, N, Nkv);  // that its last row sees
+    const int first = i * Br, last = min(first + Br, N) - 1;
+    const rf::Keys keys = mask.tiles(first, last, Bc);  // that some row of the tile sees
     const auto copy = [&](uint4* to, const T* X, int key0) {
         rf::copy_tile<Bc, d, THREADS>(to, X + (kv_row + key0) * d, min(Bc, Nkv - key0), thread);
     };
     rf::copy_tile<ROWS, d, rf::LANES>(Q_smem, Q + (q_row + row0) * d, min(ROWS, N - row0), lane);
-    if (keys > 0) copy(K_smem, K, 0);
+    if (keys.begin < keys.end) copy(K_smem, K, keys.begin);
     rf::wait_for_copies();
     __syncwarp();  // so that every lane sees the warp's rows of Q
     const float sign = softmax_scale > 0.0f ? 1.0f : softmax_scale < 0.0f ? -1.0f : 0.0f;
-    const float c = sign == 0.0f ? 1.0f : fabsf(softmax_scale) * rf::LOG2_E;  // 0: S is 0, whatever c is
+    const float scale = sign == 0.0f ? 1.0f : fabsf(softmax_scale);  // 0: S is 0, whatever it is multiplied by
+    const float c = rf::folded(scale) * rf::LOG2_E;
     const auto read_Q = [&](auto k) { return rf::multiply<T>(Q_patches.load(rf::Int<0>{}, k), sign); };
     rf::Patch Q_reg[D / 16];
     if constexpr (Q_STAYS) rf::unrolled<D / 16>([&](auto k) { Q_reg[k] = read_Q(k); });
     const auto Q_patch = [&](auto k) { if constexpr (Q_STAYS) return Q_reg[k]; else return read_Q(k); };
 
-    for (int key0 = 0; key0 < keys; key0 += Bc) {
-        const rf::Visible<CAUSAL> visible(row0, key0, Bc, N, Nkv);
-        const bool some_visible = row0 < N && visible(ROWS - 1) > 0;  // to a row of this warp
+    for (int key0 = keys.begin; key0 < keys.end; key0 += Bc) {
+        const rf::Visible visible{mask, row0, key0, Bc};
+        const bool some_visible = row0 < N && visible.any(ROWS);  // to a row of this warp
 
         // -- V_j: HBM -> SMEM, behind S = Q_i K_j^T ------------------------------------------------------------------------
         rf::wait_for_copies();
@@ -127,11 +130,12 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
 
         // -- K_{j+1}: HBM -> SMEM, behind the softmax and O = O + P V_j ----------------------------------------------------
         rf::wait_for_copies();
-        if (key0 + Bc > shared_keys && shared_keys < keys) wild |= rf::clear_wild<T, Bc, d, THREADS>(V_smem, thread);
+        if (!mask.shows_all(first, last, key0, Bc)) wild |= rf::clear_wild<T, Bc, d, THREADS>(V_smem, thread);
         __syncthreads();  // so that every warp sees the whole V_j, and none still reads K_j
-        if (key0 + Bc < keys) copy(K_smem, K, key0 + Bc);
+        if (key0 + Bc < keys.end) copy(K_smem, K, key0 + Bc);
         if (!some_visible) continue;
-        if (visible(0) < Bc) rf::hide(S, visible);
+        rf::modify(S, scale, score, visible);
+        if (!visible.all(ROWS)) rf::hide(S, visible);
 
         // -- m' = max(m, rowmax S), where that outgrows m; elsewhere m' = m -----------------------------------------------------
         float m_new[2];
@@ -188,13 +192,14 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) O_reg[n][2 * h] *= inverse_l, O_reg[n][2 * h + 1] *= inverse_l;
         const int row = row0 + rf::quad_row() + 8 * h;
-        if (rf::quad_lane() == 0 && row < N) LSE[q_row + row] = rf::log_sum_exp(m[h] * fabsf(softmax_scale), l_row);
+        if (rf::quad_lane() == 0 && row < N) LSE[q_row + row] = rf::log_sum_exp(m[h] * rf::folded(fabsf(softmax_scale)), l_row);
     }
     __syncwarp();  // so that no lane still reads Q where O is about to be written
     rf::store_O<T, D>(Q_smem, O_reg);
     __syncwarp();  // so that every lane sees the warp's rows of O
-    if (CAUSAL != rf::Causal::none && __syncthreads_or(wild)) {
-        rf::add_wild<T, d>(Q_smem, V + kv_row * d, shared_keys / Bc * Bc, [&](int r) { return rf::visible_end<CAUSAL>(row0 + r, N, Nkv); });
+    if ((rf::Mask::CUTS_BEGIN || rf::Mask::CUTS_END) && __syncthreads_or(wild)) {
+        for (int key0 = keys.begin; key0 < keys.end; key0 += Bc)
+            if (!mask.shows_all(first, last, key0, Bc)) rf::add_wild<T, d>(Q_smem, V + (kv_row + key0) * d, {mask, row0, key0, Bc});
         __syncwarp();  // so that every lane sees what was added
     }
     if (row0 < N) rf::store_tile<ROWS, d>(O + (q_row + row0) * d, Q_smem, N - row0);

@@ -3,7 +3,7 @@
 // (2) First rung. The products are tiled through SMEM and all accesses are coalesced, so that what it loses is due to S and P alone.
 //
 // (3) Math (Algorithm 0 of arXiv 2205.14135):
-//       S = softmax_scale Q K^T                       (hidden keys: -inf)
+//       S = softmax_scale Q K^T                       (then the score modification; hidden keys: -inf)
 //       P = exp(S - rowmax S) / rowsum exp(S - rowmax S),   LSE = rowmax S + ln rowsum exp(S - rowmax S)
 //       O = P V
 //
@@ -38,7 +38,6 @@
 #include "rf_products.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 constexpr bool ROW_ON_CHIP = RF_ROW_ON_CHIP;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
@@ -73,7 +72,7 @@ naive_scores(const T* __restrict__ Q,  // [B, H, N, d]
     // -- S: registers -> HBM -----------------------------------------------------------------------------------------------
     float S_reg[ROWS][rf::slots<Bc>];
     rf::product_QK<d, Bc>(S_reg, Q_smem + patch * d, K_smem);
-    rf::scale_and_hide(S_reg, softmax_scale, rf::Visible<CAUSAL>(row0, key0, Bc, N, Nkv));
+    rf::finish_scores(S_reg, softmax_scale, rf::Score{static_cast<int>(bh % H)}, rf::Visible{{N, Nkv}, row0, key0, Bc});
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
         if (row0 + r < N) rf::store_row(S + (q_row + row0 + r) * Nkv + key0, S_reg[r], min(Bc, Nkv - key0));
@@ -150,7 +149,7 @@ naive_output(const T* __restrict__ P,  // [B, H, N, Nkv]
         __syncthreads();  // so that every warp sees the whole V_j, and its own rows of P_ij
 
         // -- O = O + P_ij V_j ----------------------------------------------------------------------------------------------
-        rf::add_product_PV<d, Bc>(O_reg, P_smem, V_smem, rf::Visible<CAUSAL>(row0, key0, Bc, N, Nkv));
+        rf::add_product_PV<d, Bc>(O_reg, P_smem, V_smem, rf::Visible{{N, Nkv}, row0, key0, Bc});
     }
 
     // -- O: registers -> HBM -----------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 //     shared between rows: every query row reads all of K and V for itself, N times Nkv*d elements instead of Tr times.
 //
 // (3) Math (online softmax of arXiv 1805.02867, with O carried along). For each query row, for each group j of 32 keys:
-//       s     = softmax_scale q . k                   (hidden keys: -inf)
+//       s     = softmax_scale q . k                   (then the score modification; hidden keys: -inf)
 //       m'    = max(m, max s)
 //       alpha = exp(m - m')
 //       p     = exp(s - m')
@@ -32,7 +32,6 @@
 #include "rf_patch.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, WARPS = 8, THREADS = WARPS * rf::LANES;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
 
@@ -59,9 +58,11 @@ online(const T* __restrict__ Q,  // [B, H, N, d]
     // -- q: HBM -> registers -----------------------------------------------------------------------------------------------
     rf::load_row(q, Q + row * d, d);
 
-    const int keys = rf::visible_end<CAUSAL>(i, N, Nkv);
-    for (int key0 = 0; key0 < keys; key0 += rf::LANES) {
-        const int group = min(rf::LANES, keys - key0);
+    const rf::Mask mask{N, Nkv};
+    const rf::Score score{static_cast<int>(bh % H)};
+    const int end = mask.end(i);
+    for (int key0 = mask.begin(i); key0 < end; key0 += rf::LANES) {
+        const int group = min(rf::LANES, end - key0);
         const T* const K_group = K + (kv_row + key0) * d;
         const T* const V_group = V + (kv_row + key0) * d;
 
@@ -74,7 +75,7 @@ online(const T* __restrict__ Q,  // [B, H, N, d]
 #pragma unroll
             for (int c = 0; c < rf::slots<d>; ++c) dot = fmaf(q[c], k[c], dot);
             dot = rf::warp_reduce(dot, rf::Sum{});
-            if (lane == key) s = dot * softmax_scale;
+            if (lane == key) s = score(dot * softmax_scale, i, key0 + key);
         }
 
         // -- m' = max(m, max s), alpha = exp(m - m') -----------------------------------------------------------------------

@@ -6,6 +6,7 @@
 // (3) Math (Algorithm 0 of arXiv 2205.14135 with mask and dropout; each line is a kernel):
 //       S      = softmax_scale Q K^T                 scale inside the product, as the alpha of baddbmm; or (scaled) S = Q K^T, then
 //       S      = softmax_scale S                       a pass of its own, as models that divided the scores did
+//       S      = the score modification of S                                              launched only when there is a softcap
 //       S      = S where the row sees the key, else -inf                                  launched only when there is a mask
 //       P      = exp(S - rowmax S) / rowsum exp(S - rowmax S),   LSE = rowmax S + ln rowsum exp(S - rowmax S)
 //       P_drop = P / (1 - dropout_p) where Z, else 0;   Z = Philox(seed, element) kept    launched only when dropout_p > 0
@@ -14,13 +15,13 @@
 // (4) Who owns what: in the products as in naive. In the passes a warp owns a row, a lane 4 neighbours of every 128 elements (or every
 //     32nd element, where Nkv is no multiple of 4), and element n takes number n % 4 of Philox's counter n / 4.
 //
-// (5) HBM bytes (w bytes per element of everything but LSE and Z; masked, dropped, scaled = 1 when that kernel is launched, else 0;
+// (5) HBM bytes (w bytes per element of everything but LSE and Z; scaled, capped, masked, dropped = 1 when that kernel is launched, else 0;
 //     s_reads = 1 when a row of S fits in SMEM, else 3). In the papers' units, U = B*H*N*d*w and S = B*H*N*N*w: scores write 1 S, mask
 //     2 S, softmax 2 S, dropout 2.5 S (Z at w = 2), output reads 1 S: 8.5 S. They count 4 U for Q, K, V and O; tiles read more often:
 //       Q      read  = B*H*Tc*N*d*w
 //       K      read  = B*H*Tr*Nkv*d*w
-//       S      write = B*H*N*Nkv*w * (1 + scaled + masked)
-//       S      read  = B*H*N*Nkv*w * (s_reads + scaled + masked)
+//       S      write = B*H*N*Nkv*w * (1 + scaled + capped + masked)
+//       S      read  = B*H*N*Nkv*w * (s_reads + scaled + capped + masked)
 //       P      write = B*H*N*Nkv*w
 //       P      read  = B*H*N*Nkv*w
 //       P_drop write = B*H*N*Nkv*w * dropped
@@ -33,6 +34,7 @@
 // (6) SMEM bytes (Bp = Bc rounded up to 32), all float:
 //       unfused_scores  smem = 4 * (Br*d + d*(Bp + 2))                       Q, K transposed
 //       unfused_scale   smem = 0
+//       unfused_softcap smem = 0
 //       unfused_mask    smem = 0
 //       unfused_softmax smem = 4 * warps*Nkv if s_reads == 1 else 0          a row of S per warp
 //       unfused_dropout smem = 0
@@ -48,7 +50,6 @@
 #include "rf_rows.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr rf::Causal CAUSAL = rf::Causal::RF_CAUSAL;
 constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 constexpr bool ROW_ON_CHIP = RF_ROW_ON_CHIP;
 static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
@@ -101,6 +102,17 @@ unfused_scale(T* __restrict__ S,  // [B, H, N, Nkv]
     rf::update_row(S + row * Nkv, Nkv, [=](float s, int) { return s * softmax_scale; });
 }
 
+// --------------------------------------------------------------------------------------------------------------- S = score(S)
+extern "C" __global__ void
+unfused_softcap(T* __restrict__ S,  // [B, H, N, Nkv]
+                const int B, const int H, const int N, const int Nkv)
+{
+    const size_t row = rf::warp_row();  // (b*H + h)*N + i
+    if (row >= static_cast<size_t>(B) * H * N) return;
+    const rf::Score score{static_cast<int>(row / N % H)};
+    rf::update_row(S + row * Nkv, Nkv, [=](float s, int key) { return score(s, static_cast<int>(row % N), key); });
+}
+
 // --------------------------------------------------------------------------------------- S = S where the row sees the key, else -inf
 extern "C" __global__ void
 unfused_mask(T* __restrict__ S,  // [B, H, N, Nkv]
@@ -108,8 +120,9 @@ unfused_mask(T* __restrict__ S,  // [B, H, N, Nkv]
 {
     const size_t row = rf::warp_row();  // (b*H + h)*N + i
     if (row >= static_cast<size_t>(B) * H * N) return;
-    const int seen = rf::visible_end<CAUSAL>(static_cast<int>(row % N), N, Nkv);
-    rf::update_row(S + row * Nkv, Nkv, [=](float s, int key) { return key < seen ? s : rf::negative_infinity(); });
+    const rf::Mask mask{N, Nkv};
+    const int i = row % N, begin = mask.begin(i), end = mask.end(i);
+    rf::update_row(S + row * Nkv, Nkv, [=](float s, int key) { return key >= begin && key < end ? s : rf::negative_infinity(); });
 }
 
 // ----------------------------------------------------------------------------------------------------------- P = softmax(S)
@@ -215,7 +228,7 @@ unfused_output(const T* __restrict__ P,  // [B, H, N, Nkv], P_drop when there is
         __syncthreads();  // so that every warp sees the whole V_j, and its own rows of P_ij
 
         // -- O = O + P_ij V_j ----------------------------------------------------------------------------------------------
-        rf::add_product_PV<d, Bc>(O_reg, P_smem, V_smem, rf::Visible<CAUSAL>(row0, key0, Bc, N, Nkv));
+        rf::add_product_PV<d, Bc>(O_reg, P_smem, V_smem, rf::Visible{{N, Nkv}, row0, key0, Bc});
     }
 
     // -- O: registers -> HBM -----------------------------------------------------------------------------------------------

@@ -70,6 +70,9 @@ class ProblemConf:
     dtype: str = MISSING
     causal: Union[bool, str] = MISSING  # noqa: UP007
     softmax_scale: Optional[float] = None  # noqa: UP045
+    window_left: Optional[int] = None  # noqa: UP045
+    window_right: Optional[int] = None  # noqa: UP045
+    softcap: Optional[float] = None  # noqa: UP045
     distribution: str = "randn"
     dropout_p: float = 0.0
 

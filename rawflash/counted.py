@@ -93,7 +93,8 @@ def traffic_markdown(
         f"# {title}: HBM bytes by tensor (counted on the emulator, modelled by the closed form)",
         "",
         f"B={problem.B} H={problem.H} Hkv={problem.Hkv} N={problem.N} Nkv={problem.Nkv} d={problem.d} {problem.dtype} "
-        f"causal={problem.causal}, Br={tiling.Br} Bc={tiling.Bc}",
+        f"causal={problem.causal} window_left={problem.window_left} window_right={problem.window_right} softcap={problem.softcap}, "
+        f"Br={tiling.Br} Bc={tiling.Bc}",
         "",
         "| tensor | read, counted | read, modelled | written, counted | written, modelled | sectors read | sectors written | equal |",
         "|---|--:|--:|--:|--:|--:|--:|---|",

@@ -20,6 +20,9 @@ from rawflash.tracking import FAILED, FINISHED, MAX_VALUE, Tracker
 __all__ = ["Filing", "describe"]
 
 
+_MODIFIERS = ("problem.window_left", "problem.window_right", "problem.softcap")
+
+
 def describe(params: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     """A problem and its tiling in one phrase: fp16, B=1 H=2 N=512 d=64, no mask, block 64. `skip` names are left out."""
     sizes = [f"{n}={params[f'problem.{n}']}" for n in ("B", "H", "Hkv", "N", "Nkv", "d") if _told(params, f"problem.{n}", skip)]
@@ -28,6 +31,7 @@ def describe(params: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     if _told(params, "problem.causal", skip):
         mask = params["problem.causal"]
         words.append({"none": "no mask", "false": "no mask", "true": "causal bottom_right"}.get(mask, f"causal {mask}"))
+    words += [f"{key.removeprefix('problem.')}={params[key]}" for key in _MODIFIERS if _told(params, key, skip)]
     words += [f"block {params['block_size']}"] if _told(params, "block_size", skip) else []
     return ", ".join(words)
 

@@ -61,7 +61,8 @@ def unfused_stages(p: Problem, t: Tiling) -> dict[str, TensorIO]:
     stages: dict[str, TensorIO] = {
         "unfused_scores": {"Q": (heads * t.Tc(p) * p.N * p.d * w, 0), "K": (keys, 0), "S": (0, matrix)},
         "unfused_scale": in_place if t.scale_pass else {},
-        "unfused_mask": in_place if p.causal != "none" else {},
+        "unfused_softcap": in_place if p.softcap else {},
+        "unfused_mask": in_place if p.masked else {},
         "unfused_softmax": {"S": (matrix * S_reads, 0), "P": (0, matrix), "LSE": (0, heads * p.N * _F32)},
         "unfused_dropout": {"P": (matrix, 0), "P_drop": (0, matrix), "Z": (0, matrix // w)} if p.dropout_p else {},
         "unfused_output": {P: (matrix, 0), "V": (keys, 0), "O": (0, heads * p.N * p.d * w)},
@@ -95,10 +96,10 @@ def _online(p: Problem, t: Tiling) -> TensorIO:
 def _fa1(p: Problem, t: Tiling) -> TensorIO:
     """K and V once; Q, O, m, l of a query tile once per key tile it meets (at least one, which initialises O, m, l unread)."""
     heads, w = p.B * p.H, p.itemsize
-    met = np.maximum(1, t.key_tiles(p))
-    rows_written = int((met * t.rows(p)).sum())
+    first, past = t.key_tiles(p)
+    rows_written = int((np.maximum(1, past - first) * t.rows(p)).sum())
     rows_read = rows_written - p.N
-    keys = min(p.Nkv, int(met.max()) * t.Bc)
+    keys = min(p.Nkv, int(past.max()) * t.Bc) - int(first[0]) * t.Bc
     row, statistic = heads * p.d * w, heads * _F32
     return {
         "Q": (rows_written * row, 0),
@@ -112,9 +113,10 @@ def _fa1(p: Problem, t: Tiling) -> TensorIO:
 
 
 def _q_outer(p: Problem, t: Tiling) -> TensorIO:
-    """Q and O once; K and V once per query tile, as far as its last row sees."""
+    """Q and O once; K and V once per query tile that meets them."""
     heads, w = p.B * p.H, p.itemsize
-    keys = int(np.minimum(t.key_tiles(p) * t.Bc, p.Nkv).sum())
+    first, past = t.key_tiles(p)
+    keys = int((np.minimum(past * t.Bc, p.Nkv) - first * t.Bc).sum())
     row = heads * p.d * w
     return {
         "Q": (p.N * row, 0),

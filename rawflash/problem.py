@@ -1,7 +1,11 @@
-"""The attention problem: sizes, storage type, mask, scale, seed; and its inputs.
+"""The attention problem: sizes, storage type, mask, scale, softcap, seed; and its inputs.
 
-    O[b,h,i,:]  = sum_j softmax_j(softmax_scale * Q[b,h,i,:] . K[b,g,j,:]) V[b,g,j,:]      g = h * Hkv // H
-    LSE[b,h,i]  = ln sum_j exp(softmax_scale * Q[b,h,i,:] . K[b,g,j,:])                    j over the visible keys
+    s[b,h,i,j]  = softmax_scale * Q[b,h,i,:] . K[b,g,j,:]            g = h * Hkv // H; with a softcap c: c * tanh(s / c)
+    O[b,h,i,:]  = sum_j softmax_j(s[b,h,i,j]) V[b,g,j,:]             j over the visible keys
+    LSE[b,h,i]  = ln sum_j exp(s[b,h,i,j])
+
+Row i sees the keys j with  begin(i) <= j < end(i). Its diagonal is key i + Nkv - N, or key i with causal=top_left; a causal mask hides
+what lies right of it, a window what lies more than window_left keys left or window_right keys right of it.
 
 Shapes: Q and O [B, H, N, d], K and V [B, Hkv, Nkv, d], LSE [B, H, N] (always float32), all C-contiguous.
 
@@ -26,6 +30,8 @@ __all__ = ["CAUSAL", "DISTRIBUTIONS", "DTYPES", "Problem", "make_inputs", "round
 # Name of a storage type -> the NumPy type that holds it.
 DTYPES: dict[str, np.dtype] = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}
 CAUSAL = ("none", "bottom_right", "top_left")
+# Outside of this s / c or c * tanh(s / c) leaves the range of float32.
+SOFTCAP_RANGE = (1e-9, 1e9)
 
 DISTRIBUTIONS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], NDArray[np.float32]]] = {
     "randn": lambda rng, shape: rng.standard_normal(shape, dtype=np.float32),
@@ -53,11 +59,36 @@ def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     return str(value)
 
 
+def _window(name: str, value: object) -> int | None:
+    if value is None or (value == -1 and not isinstance(value, bool)):
+        return None
+    try:
+        return _size(name, value, 0)
+    except UsageError:
+        raise UsageError(
+            f"problem.{name}={value!r} is not a number of keys: give a whole number of at least 0, or -1 or null for no limit"
+        ) from None
+
+
+def _finite(name: str, value: object, way_out: str) -> float:
+    """`value` as a float; a bool, a text, inf and NaN are refused."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise UsageError(f"problem.{name}={value!r} is not a finite number: {way_out}")
+    return number
+
+
 @dataclass(frozen=True)
 class Problem:
     """One attention problem. Sizes may be 0 (an empty or keyless problem is a valid one), except d.
 
     causal        "none", "bottom_right" (row i sees keys j <= i + Nkv - N), "top_left" (j <= i); True means bottom_right
+    window_left   most keys left of the diagonal that a row sees; None or -1: no limit
+    window_right  the same on the right; a causal mask leaves none there whatever this says
+    softcap       bound c of the scores: s becomes c * tanh(s / c); None or 0: off
     softmax_scale None means 1/sqrt(d); any finite number is taken as it is, 0 and negative ones included
     distribution  how make_inputs draws Q, K and V: a key of DISTRIBUTIONS
     dropout_p     probability that an element of P is dropped, below 1; those kept are divided by 1 - dropout_p. Which ones is a
@@ -78,6 +109,9 @@ class Problem:
     seed: int = 0
     distribution: str = "randn"
     dropout_p: float = 0.0
+    window_left: int | None = None
+    window_right: int | None = None
+    softcap: float | None = None
 
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - a frozen dataclass sets its fields once
@@ -95,19 +129,18 @@ class Problem:
             put("causal", "bottom_right" if self.causal else "none")
         put("causal", _choice("causal", self.causal, CAUSAL))
         put("distribution", _choice("distribution", self.distribution, tuple(DISTRIBUTIONS)))
-        self._check_scale()
+        for name in ("window_left", "window_right"):
+            put(name, _window(name, getattr(self, name)))
+        if self.softmax_scale is not None:
+            put("softmax_scale", _finite("softmax_scale", self.softmax_scale, "give one, or null for 1/sqrt(d)"))
+        put("softcap", self._softcap())
         self._check_dropout()
 
-    def _check_scale(self) -> None:
-        if self.softmax_scale is None:
-            return
-        try:
-            value = float(self.softmax_scale)
-        except (TypeError, ValueError):
-            value = math.nan
-        if isinstance(self.softmax_scale, bool) or not math.isfinite(value):
-            raise UsageError(f"problem.softmax_scale={self.softmax_scale!r} is not a finite number: give one, or null for 1/sqrt(d)")
-        object.__setattr__(self, "softmax_scale", value)
+    def _softcap(self) -> float | None:
+        value = 0.0 if self.softcap is None else _finite("softcap", self.softcap, "give one above 0, or null for none")
+        if value and not SOFTCAP_RANGE[0] <= value <= SOFTCAP_RANGE[1]:
+            raise UsageError(f"problem.softcap={value} is out of range: give one from 1e-9 to 1e9, such as 30, or null for none")
+        return value or None
 
     def _check_dropout(self) -> None:
         p = self.dropout_p
@@ -151,14 +184,24 @@ class Problem:
         """True when the result is known without a kernel: no output row, or no key."""
         return 0 in (self.B, self.H, self.N, self.Nkv)
 
+    @property
+    def masked(self) -> bool:
+        """True when the problem names a mask, causal or window, even one that hides nothing."""
+        return self.causal != "none" or self.window_left is not None or self.window_right is not None
+
     # -- work and bytes -----------------------------------------------------------------------------------------------
+    def visible(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[N] int64 each: row i sees the keys begin[i] .. end[i]-1, none when they are equal. Neither falls from row to row."""
+        diagonal = np.arange(self.N, dtype=np.int64) + (0 if self.causal == "top_left" else self.Nkv - self.N)
+        left, right = self.window_left, self.window_right if self.causal == "none" else 0
+        begin = np.zeros(self.N, np.int64) if left is None else np.clip(diagonal - left, 0, self.Nkv)
+        end = np.full(self.N, self.Nkv, np.int64) if right is None else np.clip(diagonal + right + 1, 0, self.Nkv)
+        return begin, end
+
     def visible_keys(self) -> NDArray[np.int64]:
-        """[N] int64: how many keys row i sees. They are always keys 0 .. visible_keys[i]-1."""
-        rows = np.arange(self.N, dtype=np.int64)
-        if self.causal == "none":
-            return np.full(self.N, self.Nkv, np.int64)
-        shift = self.Nkv - self.N if self.causal == "bottom_right" else 0
-        return np.clip(rows + shift + 1, 0, self.Nkv)
+        """[N] int64: how many keys row i sees."""
+        begin, end = self.visible()
+        return end - begin
 
     def visible_pairs(self) -> int:
         """Number of (query, key) pairs of one head that the mask leaves."""

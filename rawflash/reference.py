@@ -59,21 +59,23 @@ def _attention(
     """Three passes over chunks of query rows, in the float type of `q`; `keep` rounds S, P and O as they are stored."""
     O = np.zeros(problem.shape_q, q.dtype)
     LSE = np.full(problem.shape_lse, -np.inf, q.dtype)
-    visible = problem.visible_keys()
+    begin, end = problem.visible()
     group = problem.H // problem.Hkv if problem.Hkv else 1
     for b, h, rows in _chunks(problem):
         g = h // group
-        seen = int(visible[rows].max())
-        if not seen:
+        first, last = int(begin[rows].min()), int(end[rows].max())
+        if first >= last:
             continue
+        keys = np.arange(first, last)
+        seen = (keys >= begin[rows, None]) & (keys < end[rows, None])
         with np.errstate(invalid="ignore", over="ignore"):
-            S = keep((q[b, h, rows] @ k[b, g, :seen].T) * scale)
-            S[np.arange(seen) >= visible[rows][:, None]] = -np.inf
+            S = keep(_capped((q[b, h, rows] @ k[b, g, first:last].T) * scale, problem.softcap))
+            S[~seen] = -np.inf
             P, LSE[b, h, rows] = _softmax(S)
             P = keep(P)
             if problem.dropout_p:
-                P = keep(np.where(kept(problem, b, h, rows)[:, :seen], P / P.dtype.type(1 - problem.dropout_p), P.dtype.type(0)))
-            O[b, h, rows] = keep(_weighted_sum(P, v[b, g, :seen], visible[rows]))
+                P = keep(np.where(kept(problem, b, h, rows)[:, first:last], P / P.dtype.type(1 - problem.dropout_p), P.dtype.type(0)))
+            O[b, h, rows] = keep(_weighted_sum(P, v[b, g, first:last], seen))
     return O, LSE
 
 
@@ -84,6 +86,11 @@ def _chunks(problem: Problem) -> Iterator[tuple[int, int, slice]]:
         for h in range(problem.H):
             for start in range(0, problem.N, step):
                 yield b, h, slice(start, min(start + step, problem.N))
+
+
+def _capped(S: Array, softcap: float | None) -> Array:
+    """c tanh(S / c), in the float type of S; S itself without a softcap."""
+    return S if softcap is None else S.dtype.type(softcap) * np.tanh(S / S.dtype.type(softcap))
 
 
 def _softmax(S: Array) -> tuple[Array, Array]:
@@ -97,14 +104,14 @@ def _softmax(S: Array) -> tuple[Array, Array]:
     return P / np.where(l == 0, 1, l).astype(S.dtype), LSE
 
 
-def _weighted_sum(P: Array, v: Array, visible: NDArray[np.int64]) -> Array:
-    """P [rows, keys] @ v [keys, d], where a value that a row does not see cannot reach it even if it is NaN or inf."""
+def _weighted_sum(P: Array, v: Array, seen: NDArray[np.bool_]) -> Array:
+    """P [rows, keys] @ v [keys, d], where a value that a row does not see (seen [rows, keys]) cannot reach it even if NaN or inf."""
     wild = np.logical_not(np.isfinite(v).all(axis=1))
     if not wild.any():
         return P @ v
     O = P @ np.where(wild[:, None], 0, v).astype(v.dtype)
     for j in np.flatnonzero(wild):
-        rows = visible > j
+        rows = seen[:, j]
         O[rows] += P[rows, j, None] * v[j]
     return O
 

@@ -102,7 +102,8 @@ def floor_ms(problem: Problem, gpu: Gpu) -> float:
     Counted are the nominal FLOPs at peak rate, and the reads of Q, K and V that some row needs: what is written may still
     be in L2 when the timer stops.
     """
-    seen = int(problem.visible_keys().max()) if problem.N else 0
+    begin, end = problem.visible()
+    seen = int(end[-1] - begin[0]) if problem.N else 0  # every key between the two is seen by some row
     rows = int((problem.visible_keys() > 0).sum())
     reads = problem.B * problem.d * problem.itemsize * (problem.H * rows + 2 * problem.Hkv * seen)
     return _slowest(problem.flops(), reads, gpu, problem.dtype)

@@ -2,8 +2,8 @@
 
     Br, Bc    rows of a query tile, keys of a key tile          Tr = ceil(N / Br), Tc = ceil(Nkv / Bc)
 
-Visible keys are a prefix of the keys that does not shrink from row to row (problem.visible_keys), so a query tile meets the
-key tiles 0 .. n-1, where the last of them holds the last key that the tile's last row sees.
+A row sees an interval of keys whose ends do not fall from row to row (problem.visible), so a query tile meets the key tiles from that of
+the first key of its first row to that of the last key of its last row.
 """
 
 from __future__ import annotations
@@ -83,10 +83,12 @@ class Tiling:
         first = np.arange(self.Tr(problem), dtype=np.int64) * self.Br
         return np.minimum(self.Br, problem.N - first)
 
-    def key_tiles(self, problem: Problem) -> NDArray[np.int64]:
-        """[Tr] number of key tiles that the last row of each query tile sees: Tc without a mask, 0 where it sees no key."""
-        last = np.minimum(np.arange(1, self.Tr(problem) + 1, dtype=np.int64) * self.Br, problem.N) - 1
-        return -(-problem.visible_keys()[last] // self.Bc)
+    def key_tiles(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """[Tr] each: query tile i meets the key tiles first[i] .. past[i]-1; 0 .. Tc-1 without a mask, 0 and 0 when it sees no key."""
+        begin, end = problem.visible()
+        first = np.arange(self.Tr(problem), dtype=np.int64) * self.Br
+        low, high = begin[first], end[first + self.rows(problem) - 1]
+        return np.where(low < high, low // self.Bc, 0), np.where(low < high, -(-high // self.Bc), 0)
 
 
 def softmax_warps(problem: Problem) -> int:

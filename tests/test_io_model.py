@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rawflash.errors import UsageError
@@ -22,6 +24,9 @@ PROBLEMS = [
     Problem(B=1, H=2, N=200, Nkv=65, d=32, causal="top_left", dtype="bf16"),
     Problem(B=1, H=4, Hkv=1, N=33, Nkv=129, d=96, causal="top_left"),
     Problem(B=1, H=1, N=1, Nkv=20000, d=8),
+    Problem(B=1, H=2, N=200, Nkv=300, d=32, window_left=40, window_right=3, softcap=20.0),
+    Problem(B=1, H=1, N=90, Nkv=33, d=16, causal="top_left", window_left=7),
+    Problem(B=1, H=1, N=99, Nkv=33, d=16, causal="bottom_right", window_left=50),
 ]
 TILINGS = [Tiling(16, 16), Tiling(64, 32), Tiling(48, 128)]
 _LINE = re.compile(r"^// +(\S+) +(read|write|smem) += +(.+?)(?: {2,}.*)?$", re.M)
@@ -32,21 +37,35 @@ def header_formulas(name: str) -> dict[tuple[str, str], str]:
     return {(what, kind): formula for what, kind, formula in _LINE.findall(read_source(LADDER[name].file).text)}
 
 
+@cache
+def visible_mask(p: Problem) -> np.ndarray:
+    """[N, Nkv] bool from the definition, one condition at a time."""
+    i, j = np.indices((p.N, p.Nkv))
+    right = j - (i if p.causal == "top_left" else i + p.Nkv - p.N)  # how far right of the diagonal
+    seen = np.full(right.shape, True) if p.causal == "none" else right <= 0
+    seen &= True if p.window_left is None else -right <= p.window_left
+    return seen & (True if p.window_right is None else right <= p.window_right)
+
+
 def letters(p: Problem, t: Tiling) -> dict[str, Any]:
     """What the letters of the headers mean."""
-    seen, ceil = p.visible_keys(), lambda a, b: -(-int(a) // b)
+    ceil = lambda a, b: -(-int(a) // b)  # noqa: E731
 
-    def n(i: int) -> int:
-        return ceil(seen[min((i + 1) * t.Br, p.N) - 1], t.Bc)
+    def met(i: int) -> range:
+        """The key tiles with a key that some row of query tile i sees: one comparison per row and key."""
+        tiles = np.flatnonzero(visible_mask(p)[i * t.Br : (i + 1) * t.Br].any(0)) // t.Bc
+        return range(int(tiles[0]), int(tiles[-1]) + 1) if len(tiles) else range(0)
+
+    n, s = (lambda i: met(i).stop), (lambda i: met(i).start)
 
     return {
         **{name: getattr(p, name) for name in ("B", "H", "N", "Nkv", "d")},
         **{"w": p.itemsize, "Br": t.Br, "Bc": t.Bc, "Tr": ceil(p.N, t.Br), "Tc": ceil(p.Nkv, t.Bc)},
         **{"Bp": ceil(t.Bc, 32) * 32, "D": ceil(p.d, 16) * 16},
-        **{"n": n, "v": lambda i: max(1, n(i)), "rows": lambda i: min(t.Br, p.N - i * t.Br)},
+        **{"n": n, "s": s, "v": lambda i: max(1, n(i) - s(i)), "rows": lambda i: min(t.Br, p.N - i * t.Br)},
         **{"pairs": p.visible_pairs(), "s_reads": 1 if softmax_warps(p) else 3, "warps": softmax_warps(p)},
-        **{"masked": int(p.causal != "none"), "dropped": int(p.dropout_p > 0), "scaled": int(t.scale_pass)},
-        **{"sum": sum, "min": min, "range": range},
+        **{"capped": int(p.softcap is not None), "masked": int(p.masked), "dropped": int(p.dropout_p > 0), "scaled": int(t.scale_pass)},
+        **{"sum": sum, "min": min, "max": max, "range": range},
     }
 
 

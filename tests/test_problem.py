@@ -16,6 +16,8 @@ from rawflash.problem import CAUSAL, DISTRIBUTIONS, Problem, make_inputs, round_
         *[("N", -1), ("N", 48.5), ("N", "abc"), ("N", True), ("B", -3), ("d", 0), ("Nkv", -1), ("Hkv", 2.0), ("seed", -1), ("seed", None)],
         *[("dtype", "int8"), ("dtype", None), ("causal", "diagonal"), ("causal", 1.5), ("distribution", "cauchy")],
         *[("softmax_scale", math.inf), ("softmax_scale", math.nan), ("softmax_scale", "big"), ("softmax_scale", True)],
+        *[("window_left", -2), ("window_left", 1.5), ("window_right", "all"), ("window_right", True)],
+        *[("softcap", -1), ("softcap", math.inf), ("softcap", 1e-30), ("softcap", "big"), ("softcap", True)],
     ],
 )
 def test_a_wrong_value_is_named(field: str, value: Any) -> None:
@@ -44,17 +46,28 @@ def test_any_finite_scale_is_taken(scale: float) -> None:
 
 def brute_force_mask(p: Problem) -> np.ndarray:
     i, j = np.indices((p.N, p.Nkv))
-    return {"none": j >= 0, "bottom_right": j - i <= p.Nkv - p.N, "top_left": j <= i}[str(p.causal)]
+    mask = {"none": j >= 0, "bottom_right": j - i <= p.Nkv - p.N, "top_left": j <= i}[str(p.causal)]
+    diagonal = i if p.causal == "top_left" else i + p.Nkv - p.N
+    mask &= True if p.window_left is None else j >= diagonal - p.window_left
+    return mask & (True if p.window_right is None else j <= diagonal + p.window_right)
+
+
+def test_limits_that_are_off_have_several_names() -> None:
+    assert Problem(window_left=-1, window_right=-1, softcap=0) == Problem(window_left=None, window_right=None, softcap=None) == Problem()
 
 
 @pytest.mark.parametrize("causal", CAUSAL)
 @pytest.mark.parametrize(("N", "Nkv"), [(1, 1), (5, 2), (2, 5), (7, 7), (1, 20), (3, 0), (0, 3), (64, 100)])
 def test_pairs_and_flops_equal_counting_the_mask(causal: str, N: int, Nkv: int) -> None:
-    p = Problem(B=2, H=3, N=N, Nkv=Nkv, d=8, causal=causal)
-    mask = brute_force_mask(p)
-    assert p.visible_keys().tolist() == mask.sum(1).tolist()
-    assert p.visible_pairs() == mask.sum()
-    assert p.flops() == 4 * 2 * 3 * 8 * mask.sum()
+    for left, right in ((None, None), (3, None), (None, 2), (0, 0), (2, 70), (200, 1)):
+        p = Problem(B=2, H=3, N=N, Nkv=Nkv, d=8, causal=causal, window_left=left, window_right=right)
+        mask, (begin, end) = brute_force_mask(p), p.visible()
+        for i, row in enumerate(mask):
+            assert np.flatnonzero(row).tolist() == list(range(begin[i], end[i]))
+        assert (np.diff(begin) >= 0).all() and (np.diff(end) >= 0).all()
+        assert p.visible_keys().tolist() == mask.sum(1).tolist()
+        assert p.visible_pairs() == mask.sum()
+        assert p.flops() == 4 * 2 * 3 * 8 * mask.sum()
 
 
 def test_flops_of_known_causal_problems() -> None:

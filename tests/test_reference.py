@@ -16,8 +16,12 @@ def by_loops(Q: np.ndarray, K: np.ndarray, V: np.ndarray, p: Problem) -> tuple[n
     for b, h, i in np.ndindex(p.B, p.H, p.N):
         g = h * p.Hkv // p.H
         limit = {"none": p.Nkv, "bottom_right": i + p.Nkv - p.N + 1, "top_left": i + 1}[str(p.causal)]
-        keys = range(min(p.Nkv, max(0, limit)))
+        keys = list(range(min(p.Nkv, max(0, limit))))
+        diagonal = i if p.causal == "top_left" else i + p.Nkv - p.N
+        keys = [j for j in keys if p.window_left is None or diagonal - j <= p.window_left]
+        keys = [j for j in keys if p.window_right is None or j - diagonal <= p.window_right]
         scores = [p.scale * math.fsum(Q[b, h, i] * K[b, g, j]) for j in keys]
+        scores = [s if p.softcap is None else p.softcap * math.tanh(s / p.softcap) for s in scores]
         if scores:
             m = max(scores)
             weights = [math.exp(s - m) for s in scores]
@@ -30,14 +34,15 @@ def by_loops(Q: np.ndarray, K: np.ndarray, V: np.ndarray, p: Problem) -> tuple[n
 @pytest.mark.parametrize("causal", CAUSAL)
 @pytest.mark.parametrize(("N", "Nkv"), [(5, 5), (3, 1), (2, 7), (9, 4), (1, 6)])
 def test_oracle_equals_the_loops(causal: str, N: int, Nkv: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    p = Problem(B=2, H=6, Hkv=2, N=N, Nkv=Nkv, d=4, causal=causal, dtype="fp32")
-    x = make_inputs(p)
-    want_O, want_LSE = by_loops(*(to_f64(x[n], "fp32") for n in "QKV"), p)
-    for chunk in (1, 1 << 22):
-        monkeypatch.setattr(reference, "_CHUNK_ELEMENTS", chunk)
-        O, LSE = attention_f64(x["Q"], x["K"], x["V"], p)
-        np.testing.assert_allclose(O, want_O, rtol=1e-13, atol=1e-13)
-        np.testing.assert_allclose(LSE, want_LSE, rtol=1e-13)
+    for more in ({}, {"window_left": 2, "softcap": 0.5}, {"window_left": 1, "window_right": 1}, {"window_right": 0}):
+        p = Problem(B=2, H=6, Hkv=2, N=N, Nkv=Nkv, d=4, causal=causal, dtype="fp32", **more)
+        x = make_inputs(p)
+        want_O, want_LSE = by_loops(*(to_f64(x[n], "fp32") for n in "QKV"), p)
+        for chunk in (1, 1 << 22):
+            monkeypatch.setattr(reference, "_CHUNK_ELEMENTS", chunk)
+            O, LSE = attention_f64(x["Q"], x["K"], x["V"], p)
+            np.testing.assert_allclose(O, want_O, rtol=1e-13, atol=1e-13)
+            np.testing.assert_allclose(LSE, want_LSE, rtol=1e-13)
 
 
 def rows(q: list, k: list, v: list, **kw: object) -> tuple[np.ndarray, np.ndarray]:

@@ -13,15 +13,17 @@ from rawflash.tiling import Tiling
 
 
 @pytest.mark.parametrize("causal", ["none", "bottom_right", "top_left"])
+@pytest.mark.parametrize("window", [(None, None), (5, 3), (40, None), (None, 0)])
 @pytest.mark.parametrize(("N", "Nkv"), [(1, 1), (33, 70), (70, 33), (64, 64), (17, 200)])
-def test_key_tiles_are_those_that_some_row_sees(causal: str, N: int, Nkv: int) -> None:
+def test_key_tiles_are_those_that_some_row_sees(causal: str, window: tuple[int | None, int | None], N: int, Nkv: int) -> None:
     for tiling in (Tiling(16, 16), Tiling(32, 48), Tiling(64, 16)):
-        problem = Problem(N=N, Nkv=Nkv, causal=causal)
-        seen = np.arange(Nkv) < problem.visible_keys()[:, None]
-        for i, (tiles, rows) in enumerate(zip(tiling.key_tiles(problem), tiling.rows(problem), strict=True)):
+        problem = Problem(N=N, Nkv=Nkv, causal=causal, window_left=window[0], window_right=window[1])
+        begin, end = problem.visible()
+        seen = (np.arange(Nkv) >= begin[:, None]) & (np.arange(Nkv) < end[:, None])
+        for i, (first, past, rows) in enumerate(zip(*tiling.key_tiles(problem), tiling.rows(problem), strict=True)):
             mine = seen[i * tiling.Br : (i + 1) * tiling.Br]
             touched = {j // tiling.Bc for j in np.flatnonzero(mine.any(axis=0))}
-            assert touched == set(range(tiles)) and rows == len(mine)
+            assert touched == set(range(first, past)) and rows == len(mine)
         assert tiling.Tr(problem) == len(tiling.rows(problem)) and tiling.Tc(problem) == -(-Nkv // tiling.Bc)
 
 

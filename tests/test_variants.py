@@ -41,9 +41,11 @@ def test_entry_points_are_the_kernels_of_the_file(name: str) -> None:
 def test_plans_hand_each_kernel_what_it_declares(name: str) -> None:
     """Argument names and kinds in the order of the .cu; every buffer is a tensor that metrics know; defines cover the macros."""
     variant, problem = LADDER[name], Problem()
-    plan, text = variant.plan(problem, Tiling(64, 64)), read_source(variant.file).text
+    plan, source = variant.plan(problem, Tiling(64, 64)), read_source(variant.file)
     assert set(plan.buffers) <= set(TENSORS) and {"O", "LSE"} <= set(plan.buffers)
-    assert set(re.findall(r"\bRF_[A-Z0-9_]+\b", re.sub(r"//.*", "", text))) == set(plan.defines)
+    text = source.text
+    code = re.sub(r"//.*", "", "\n".join([text, *(header for _, header in source.includes)]))
+    assert set(re.findall(r"\bRF_[A-Z0-9_]+\b", code)) == set(plan.defines)
     for launch in plan.launches:
         body = re.search(rf"\n{launch.entry}\((.*?)\)\n\{{", text, re.S)
         assert body is not None

@@ -11,6 +11,7 @@
 // What belongs to a row (m, l, alpha) is held by the lanes L with L % ROWS = row; from_lane(x, r) hands it to all lanes.
 #pragma once
 #include "rf_mask.cuh"
+#include "rf_score.cuh"
 #include "rf_softmax.cuh"
 #include "rf_tile_io.cuh"
 
@@ -31,13 +32,19 @@ __device__ __forceinline__ int column(int c) {
 
 __device__ __forceinline__ float from_lane(float x, int lane) { return __shfl_sync(ALL_LANES, x, lane); }
 
-/// S = softmax_scale S, but -inf for hidden keys.
-template <int C, class Visible>
-__device__ __forceinline__ void scale_and_hide(float (&S)[ROWS][C], float softmax_scale, const Visible& visible) {
+/// S = score(softmax_scale S), but -inf for hidden keys.
+template <int C>
+__device__ __forceinline__ void finish_scores(float (&S)[ROWS][C], float softmax_scale, const Score& score, const Visible& visible) {
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r)
+    for (int r = 0; r < ROWS; ++r) {
+        const int begin = visible.begin(r), end = visible.end(r);
 #pragma unroll
-        for (int c = 0; c < C; ++c) S[r][c] = lane_index() + LANES * c < visible(r) ? S[r][c] * softmax_scale : negative_infinity();
+        for (int c = 0; c < C; ++c) {
+            const int key = lane_index() + LANES * c;
+            const bool seen = key < end && (!Mask::CUTS_BEGIN || key >= begin);
+            S[r][c] = seen ? score(S[r][c] * softmax_scale, visible.row0 + r, visible.key0 + key) : negative_infinity();
+        }
+    }
 }
 
 /// op over row r of the patch, in the lanes that hold row r.

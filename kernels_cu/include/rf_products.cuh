@@ -37,16 +37,32 @@ __device__ __forceinline__ void product_QK(float (&S)[ROWS][slots<BC>], const fl
     }
 }
 
-/// O[r][c] += sum over the keys < visible(r) of P_smem[r][key] V_smem[key][column of slot c].
+/// O[r][c] += sum over the keys that row r sees of P_smem[r][key] V_smem[key][column of slot c].
 ///
 /// P_smem: the warp's first row, pitch padded<BC>.  V_smem: pitch D.  Keys that only some rows see are taken one at a time and
 /// selected, because V of a hidden key may be NaN and 0 * NaN is NaN; rows of V that no row sees are not read.
-template <int D, int BC, class Visible>
+template <int D, int BC>
 __device__ __forceinline__ void add_product_PV(float (&O)[ROWS][slots<D>], const float* P_smem, const float* V_smem, const Visible& visible) {
     constexpr int pitch = padded<BC>;
-    int key = 0;
+    const auto add_selected = [&](int key, int end) {
 #pragma unroll 1
-    for (; key + 4 <= visible(0); key += 4) {  // all rows see these
+        for (; key < end; ++key) {
+#pragma unroll
+            for (int c = 0; c < slots<D>; ++c) {
+                const float V_reg = V_smem[key * D + column<D>(c)];
+#pragma unroll
+                for (int r = 0; r < ROWS; ++r)
+                    if (key >= visible.begin(r) && key < visible.end(r)) O[r][c] = fmaf(P_smem[r * pitch + key], V_reg, O[r][c]);
+            }
+        }
+    };
+    int key = 0;
+    if constexpr (Mask::CUTS_BEGIN) {
+        key = min((visible.begin(ROWS - 1) + 3) / 4 * 4, visible.end(ROWS - 1));
+        add_selected(visible.begin(0), key);  // the first row sees these
+    }
+#pragma unroll 1
+    for (; key + 4 <= visible.end(0); key += 4) {  // all rows see these
         float P_reg[ROWS][4];
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) broadcast4(P_reg[r], P_smem + r * pitch + key);
@@ -59,16 +75,7 @@ __device__ __forceinline__ void add_product_PV(float (&O)[ROWS][slots<D>], const
                 for (int r = 0; r < ROWS; ++r) O[r][c] = fmaf(P_reg[r][e], V_reg, O[r][c]);
             }
     }
-#pragma unroll 1
-    for (; key < visible(ROWS - 1); ++key) {  // the last row sees these
-#pragma unroll
-        for (int c = 0; c < slots<D>; ++c) {
-            const float V_reg = V_smem[key * D + column<D>(c)];
-#pragma unroll
-            for (int r = 0; r < ROWS; ++r)
-                if (key < visible(r)) O[r][c] = fmaf(P_smem[r * pitch + key], V_reg, O[r][c]);
-        }
-    }
+    add_selected(key, visible.end(ROWS - 1));  // the last row sees these
 }
 
 }  // namespace rf

@@ -3,6 +3,8 @@
 // X[n] are the four sums of the columns 8 n .. 8 n + 7 (picture in rf_mma_sm80.cuh): a lane holds parts of two rows, g and g + 8, and
 // shares each with the three lanes of its quad. half(e) tells which of the two rows X[n][e] belongs to.
 #pragma once
+#include "rf_mask.cuh"
+#include "rf_score.cuh"
 #include "rf_softmax.cuh"
 #include "rf_swizzle.cuh"
 
@@ -23,19 +25,42 @@ __device__ __forceinline__ float quad_reduce(float x, Op op) {
     return op(x, __shfl_xor_sync(ALL_LANES, x, 2));
 }
 
-/// x = -inf unless key < seen: a selection, so that a NaN does not survive. Volatile, or the compiler would select in every tile.
-__device__ __forceinline__ void hide_from(float& x, int key, int seen) {
-    asm volatile("{ .reg .pred p; setp.gt.s32 p, %1, %2; selp.f32 %0, %0, 0fFF800000, p; }" : "+f"(x) : "r"(seen), "r"(key));
+/// x = -inf unless key < end: a selection, so that a NaN does not survive. Volatile, or the compiler would select in every tile.
+__device__ __forceinline__ void hide_from(float& x, int key, int end) {
+    asm volatile("{ .reg .pred p; setp.gt.s32 p, %1, %2; selp.f32 %0, %0, 0fFF800000, p; }" : "+f"(x) : "r"(end), "r"(key));
+}
+
+/// x = -inf unless begin <= key.
+__device__ __forceinline__ void hide_before(float& x, int key, int begin) {
+    asm volatile("{ .reg .pred p; setp.le.s32 p, %1, %2; selp.f32 %0, %0, 0fFF800000, p; }" : "+f"(x) : "r"(begin), "r"(key));
 }
 
 /// S = -inf for hidden keys.
-template <int N8, class Visible>
+template <int N8>
 __device__ __forceinline__ void hide(Sums (&S)[N8], const Visible& visible) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-        const int seen = visible(quad_row() + 8 * half(e)) - 2 * quad_lane() - e % 2;
+        const int row = quad_row() + 8 * half(e), key = 2 * quad_lane() + e % 2, end = visible.end(row) - key;
 #pragma unroll
-        for (int n = 0; n < N8; ++n) hide_from(S[n][e], 8 * n, seen);
+        for (int n = 0; n < N8; ++n) {
+            hide_from(S[n][e], 8 * n, end);
+            if constexpr (Mask::CUTS_BEGIN) hide_before(S[n][e], 8 * n, visible.begin(row) - key);
+        }
+    }
+}
+
+/// The factor that S still lacks after modify, which folds into the base of the powers: softmax_scale, unless S has it already.
+__device__ __forceinline__ float folded(float scale) { return Score::IDENTITY ? scale : 1.0f; }
+
+/// S = score(scale S); nothing when scores stay as they are.
+template <int N8>
+__device__ __forceinline__ void modify(Sums (&S)[N8], float scale, const Score& score, const Visible& visible) {
+    if constexpr (Score::IDENTITY) return;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+        const int row = visible.row0 + quad_row() + 8 * half(e), key = visible.key0 + 2 * quad_lane() + e % 2;
+#pragma unroll
+        for (int n = 0; n < N8; ++n) S[n][e] = score(scale * S[n][e], row, key + 8 * n);
     }
 }
 

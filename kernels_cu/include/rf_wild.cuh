@@ -4,6 +4,7 @@
 // (they become 0) before the product, and the rows that do see them get them at the very end, when O lies in SMEM: O + NaN and
 // O + inf are what a sum with a wild term is. That pass is slow and reads V again from HBM, but it runs only if there was a wild value.
 #pragma once
+#include "rf_mask.cuh"
 #include "rf_swizzle.cuh"
 
 namespace rf {
@@ -33,9 +34,9 @@ __device__ __forceinline__ bool clear_wild(uint4* X_smem, int thread) {
     return met;
 }
 
-/// Adds to each row of a warp's O the wild V of the keys first_key .. that it sees. V: the first key's row in HBM.
-template <class T, int d, class End>
-__device__ __forceinline__ void add_wild(uint4* O_smem, const T* V, int first_key, End visible_end) {
+/// Adds to each row of a warp's O the wild V of the keys of a tile that it sees. V: the tile's first row in HBM.
+template <class T, int d>
+__device__ __forceinline__ void add_wild(uint4* O_smem, const T* V, const Visible& visible) {
     using Lies = Swizzle<round_up(d, 16)>;
     T* const O = reinterpret_cast<T*>(O_smem);
 #pragma unroll 1
@@ -45,7 +46,7 @@ __device__ __forceinline__ void add_wild(uint4* O_smem, const T* V, int first_ke
             T& at = O[Lies::position(row, col / CHUNK) * CHUNK + col % CHUNK];
             float sum = to_float(at);
 #pragma unroll 1
-            for (int key = first_key; key < visible_end(row); ++key) {
+            for (int key = visible.begin(row); key < visible.end(row); ++key) {
                 const T v = V[static_cast<size_t>(key) * d + col];
                 if (wild_halves<T>(v.bits)) sum += to_float(v);
             }

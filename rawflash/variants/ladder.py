@@ -25,9 +25,12 @@ _RUNGS = (
     Variant(
         name="unfused",
         file="unfused.cu",
-        title="As a framework of 2022 launched it: scores, scale, mask, softmax, dropout, output, each a kernel",
+        title="As a framework of 2022 launched it: scores, scale, softcap, mask, softmax, dropout, output, each a kernel",
         changed="Mask and dropout are passes of their own, S has the storage type: the baseline of the papers",
-        entry_points=("unfused_scores", "unfused_scale", "unfused_mask", "unfused_softmax", "unfused_dropout", "unfused_output"),
+        entry_points=(
+            *("unfused_scores", "unfused_scale", "unfused_softcap", "unfused_mask"),
+            *("unfused_softmax", "unfused_dropout", "unfused_output"),
+        ),
         make_plan=plans.unfused_plan,
         rules=_DROPPING,
     ),

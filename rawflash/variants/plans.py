@@ -36,7 +36,17 @@ Arguments = tuple[str | np.generic, ...]
 
 
 def _defines(p: Problem, **more: str | int) -> dict[str, str | int]:
-    return {"RF_DTYPE": p.dtype, "RF_CAUSAL": p.causal, "RF_D": p.d, **more}
+    """The macros of every rung. A window that hides nothing is none, so that the kernel is the one without a window."""
+    begin, end = p.visible()
+    return {
+        "RF_DTYPE": p.dtype,
+        "RF_CAUSAL": p.causal,
+        "RF_WINDOW_LEFT": -1 if p.window_left is None or not begin.any() else p.window_left,
+        "RF_WINDOW_RIGHT": -1 if p.window_right is None or p.causal != "none" or (end == p.Nkv).all() else p.window_right,
+        "RF_SOFTCAP": f"{p.softcap or 0.0!r}f",
+        "RF_D": p.d,
+        **more,
+    }
 
 
 def _outputs(p: Problem) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
@@ -117,6 +127,7 @@ def unfused_plan(p: Problem, t: Tiling) -> Plan:
             ("Q", "K", "S", *_sizes(p.H, p.Hkv, p.N, p.Nkv), factor),
         ),
         "unfused_scale": over_rows("unfused_scale", "S", *sizes, scale),
+        "unfused_softcap": over_rows("unfused_softcap", "S", *sizes),
         "unfused_mask": over_rows("unfused_mask", "S", *sizes),
         "unfused_softmax": over_rows("unfused_softmax", "S", "P", "LSE", *sizes, warps=warps or 4, smem=4 * warps * p.Nkv),
         "unfused_dropout": over_rows("unfused_dropout", "P", "P_drop", "Z", *sizes, *drop),
@@ -132,7 +143,7 @@ def unfused_plan(p: Problem, t: Tiling) -> Plan:
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SCORES_SMEM=scores, RF_OUTPUT_SMEM=output, RF_ROW_ON_CHIP=int(warps > 0)),
         buffers,
         tuple(launches[stage] for stage in unfused_stages(p, t)),
-        S_roundings=1 + t.scale_pass,
+        S_roundings=1 + t.scale_pass + bool(p.softcap),
     )
 
 

@@ -65,7 +65,7 @@ def test_no_spills(name: str, arch: str) -> None:
                     threads = {launch.entry: launch.cta[0] for launch in plan.launches}
                     for kernel, used in compile_source(source, plan.defines, arch).resources.items():
                         assert used.spill_bytes == 0, (kernel, causal, d, side)
-                        assert used.registers * threads[kernel] <= 65536
+                        assert used.registers * threads.get(kernel, 256) <= 65536
 
 
 @pytest.mark.parametrize("name", [name for name in LADDER if name != "online"])
