@@ -122,7 +122,7 @@ unfused_mask(T* __restrict__ S,  // [B, H, N, Nkv]
     if (row >= static_cast<size_t>(B) * H * N) return;
     const rf::Mask mask{N, Nkv};
     const int i = row % N, begin = mask.begin(i), end = mask.end(i);
-    rf::update_row(S + row * Nkv, Nkv, [=](float s, int key) { return key >= begin && key < end ? s : rf::negative_infinity(); });
+    rf::update_row(S + row * Nkv, Nkv, [=](float s, int key) { return rf::select(key >= begin && key < end, s, rf::negative_infinity()); });
 }
 
 // ----------------------------------------------------------------------------------------------------------- P = softmax(S)
