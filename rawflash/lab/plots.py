@@ -161,6 +161,9 @@ def _heat_map(axes: Any, heat: HeatMap) -> None:
     import numpy as np
     from matplotlib.patches import Rectangle
 
+    position = axes.get_position()  # row names need room on the left, the colour bar with its words on the right
+    left = min(0.4, 0.07 + 0.0095 * max(map(len, heat.rows), default=0))
+    axes.set_position((left, position.y0, 0.91 - left, position.height))
     values = np.array([[np.nan if v is None else v for v in row] for row in heat.values], float)
     image = axes.imshow(values, cmap="cividis", aspect="auto")
     low, high = np.nanmin(values), np.nanmax(values)
