@@ -100,8 +100,13 @@ def markdown(table: Table) -> str:
     rules = [":--" if c.key else "--:" for c in table.columns]
     lines = [f"### {table.title}", ""]
     lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (heads, rules, *table.rows)]
-    lines += ["", *(f"- {note}" for note in table.notes)] if table.notes else []
+    lines += ["", *(f"- {_plain_stars(note)}" for note in table.notes)] if table.notes else []
     return "\n".join(lines) + "\n"
+
+
+def _plain_stars(text: str) -> str:
+    """Markdown would take the stars of 4*B*H*d for emphasis."""
+    return text.replace("*", "\\*")
 
 
 def print_rich(table: Table, console: Console) -> None:
