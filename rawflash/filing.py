@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rawflash.artifacts import viewable
 from rawflash.errors import TrackingError
+from rawflash.gallery import PAGE
 from rawflash.metrics import METRICS, SAMPLES
 from rawflash.provenance import git_commit, made_by, repeat_command
 from rawflash.report import report_markdown
 from rawflash.results import Row
 from rawflash.signals import deferred
+from rawflash.swept import curves
 from rawflash.tracking import FAILED, FINISHED, MAX_VALUE, Tracker
 
 __all__ = ["Filing", "describe"]
@@ -87,7 +90,8 @@ class Filing:
             tracker.log(row.run_id, metrics=_ordered(row.metrics), tags=tags | ({"sentence": row.sentence} if row.sentence else {}))
             tracker.series(row.run_id, {SAMPLES: list(enumerate(row.samples_ms))})
             if folder.is_dir():
-                tracker.attach(row.run_id, folder)
+                with viewable(folder) as shown:
+                    tracker.attach(row.run_id, shown)
             tracker.end(row.run_id, FINISHED if row.ok else FAILED)
 
         self._try(finish)
@@ -99,13 +103,14 @@ class Filing:
         def finish(tracker: Tracker) -> None:
             if not self.parent:
                 return
-            table = report_markdown(rows, "Comparison", made_by(arguments, [row.tags for row in rows]))
-            note = f"{title}\n\n{table if len(table) < MAX_VALUE - 500 else 'The tables are in the artifact table.md.'}"
+            drawn, step = curves(rows)
+            note = _parent_note(rows, title, arguments, self.parent, [path.name for path in files], step)
             told: dict[str, str] = {
                 name: row.tags[name] for row in rows for name in ("backend", "device", "driver", "nvrtc") if name in row.tags
             }
             counts = {f"rows.{status}": str(sum(r.status == status for r in rows)) for status in {r.status for r in rows}}
             tracker.log(self.parent, params=_common(rows), tags={**told, **counts, "mlflow.note.content": note})
+            tracker.series(self.parent, drawn)
             for path in files:
                 tracker.attach(self.parent, path)
             good = any(row.ok for row in rows) and all(row.exit_code == 0 for row in rows)
@@ -165,13 +170,34 @@ def _name(row: Row) -> str:
 
 
 def _note(row: Row) -> str:
-    made = "emulated on the CPU: counted, not timed" if row.backend == "emu" else "run on a GPU: measured"
+    """What, how to repeat it, what to look at."""
+    emulated = row.backend == "emu"
+    made = "emulated on the CPU: counted, not timed" if emulated else "run on a GPU: measured"
     lines = [f"**{row.variant}** on {describe(row.params)}; {made}."]
     if row.sentence:
         lines.append(f"{row.status}: {row.sentence}")
     lines.append(f"Repeat: `{repeat_command(row.overrides)}`")
-    lines.append("Look at `io/times_ideal` (HBM bytes over the least possible) and `err/ratio` (right when at most 1).")
+    first = "`io/times_ideal` (HBM bytes over the least possible)" if emulated else "`time/gpu_ms_median`, `perf/gb_s`"
+    rest = (
+        "`traffic.md` says which tensor and which line of the source moved the bytes"
+        if emulated
+        else "`time/gpu_ms_sample` is every sample"
+    )
+    lines.append(f"Look at {first} and `err/ratio` (right when at most 1); among the artifacts, {rest}.")
     return "\n\n".join(lines)
+
+
+def _parent_note(rows: Sequence[Row], title: str, arguments: Sequence[str], run_id: str, files: Sequence[str], step: str) -> str:
+    """What, how to repeat it, what to look at; the tables too where they fit."""
+    counts = ", ".join(f"{sum(row.status == status for row in rows)} {status}" for status in dict.fromkeys(row.status for row in rows))
+    pictures = [f"`{name}`" for name in files if name.endswith(".png")]
+    look = [f"`{PAGE}` among the artifacts", *([f"the pictures {', '.join(pictures[:4])}"] if pictures else [])]
+    look += [f"the tab Model metrics, where every curve is one variant and {step}"] if step else []
+    look += [f"`rawflash compare {run_id[:8]}` on the command line"]
+    lines = [f"{title}: {counts}.", f"Repeat: `{repeat_command(arguments)}`", f"Look at {'; '.join(look)}."]
+    table = report_markdown(rows, "Comparison", made_by(arguments, [row.tags for row in rows]))
+    note = "\n\n".join(lines)
+    return f"{note}\n\n{table}" if len(note) + len(table) < MAX_VALUE - 100 else note
 
 
 def _common(rows: Sequence[Row]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from rawflash.errors import InvalidConfiguration, TrackingError
 from rawflash.execute import RunResult, invalid_reason, run_variant
 from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
+from rawflash.gallery import show_rows
 from rawflash.output import Progress, print_end, print_tables, say
 from rawflash.provenance import about, impersonal, made_by
 from rawflash.report import report_markdown
@@ -154,10 +155,11 @@ def write_artifacts(folder: Path, texts: Mapping[str, str], config: str) -> None
 
 
 def write_summary(folder: Path, rows: Sequence[Row], title: str, arguments: Sequence[str], backend: dict[str, str]) -> list[Path]:
-    """results.json and table.md of a whole invocation; returns their paths."""
+    """results.json, table.md and what there is to look at, of a whole invocation; returns the paths."""
     write_results(folder / RESULTS, rows, about(arguments, backend))
-    write_text(folder / TABLE, report_markdown(rows, title, made_by(arguments, [row.tags for row in rows])))
-    return [folder / RESULTS, folder / TABLE]
+    made = made_by(arguments, [row.tags for row in rows])
+    write_text(folder / TABLE, report_markdown(rows, title, made))
+    return [folder / RESULTS, folder / TABLE, *show_rows(folder, rows, title, made)]
 
 
 def finish(rows: Sequence[Row], filing: Filing, folder: Path, arguments: Sequence[str]) -> int:

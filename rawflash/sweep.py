@@ -66,13 +66,19 @@ def open_sweep(conf: TrackingConf, arguments: tuple[str, ...], axes: dict[str, i
     tracker = _tracker(conf, cwd)
     claim = claim_folder((cwd / wanted).resolve(), "hydra.sweep.dir=<folder>")
     filing = Filing(tracker)
-    parent = filing.open_parent(f"sweep {' '.join(axes) or 'of one point'}"[:120], arguments)
+    parent = filing.open_parent(_name(list(axes)), arguments)
     if filing.problem:
         claim.release()
         raise TrackingError(filing.problem)
     told = {"parent": parent, "axes": list(axes), "points": math.prod(axes.values()), "tracking": asdict(conf)}
     write_text(claim.folder / SWEEP, json.dumps(told) + "\n")
     return Sweep(claim, filing, arguments, list(axes))
+
+
+def _name(axes: Sequence[str]) -> str:
+    """N block_size sweep: what differs between sweeps first, since lists show the first dozen characters."""
+    told = [axis.rpartition(".")[2] for axis in axes if axis != "kernel"] or list(axes) or ["one point"]
+    return f"{' '.join(told)} sweep"[:120]
 
 
 def _tracker(conf: TrackingConf, cwd: Path) -> Tracker | None:

@@ -72,6 +72,7 @@ def test_what_a_child_holds(logged: Program, workdir: Path, quick: Any) -> None:
     assert parent["tags"]["repro"] == "python -m rawflash.run kernel=fa2 block_size=32 problem.causal=true"
     assert "causal bottom_right" in tags["mlflow.note.content"] and tags["repro"] in tags["mlflow.note.content"]
     assert "| variant |" in parent["tags"]["mlflow.note.content"]
+    assert parent["tags"]["repro"] in parent["tags"]["mlflow.note.content"]
 
 
 def test_artifacts_lie_beside_the_database(logged: Program, workdir: Path, quick: Any) -> None:
@@ -79,8 +80,8 @@ def test_artifacts_lie_beside_the_database(logged: Program, workdir: Path, quick
     parent, (child,) = family(workdir)
     assert child["artifacts"].startswith((workdir / "mlruns").as_uri())
     folders = [workdir / "mlruns" / run["id"] / "artifacts" for run in (parent, child)]
-    assert {p.name for p in folders[0].iterdir()} == {"config.yaml", "results.json", "table.md"}
-    assert {p.name for p in folders[1].iterdir()} == {"config.yaml", "fa2.cu", "kernel.ptx", "traffic.md"}
+    assert {p.name for p in folders[0].iterdir()} == {"config.yaml", "results.json", "summary.html", "table.md"}
+    assert {p.name for p in folders[1].iterdir()} == {"config.yaml", "source", "kernel.ptx.txt", "traffic.md"}
 
 
 def test_tags_params_and_artifacts_hold_no_folder_of_this_machine(logged: Program, workdir: Path) -> None:
@@ -96,7 +97,7 @@ def test_tags_params_and_artifacts_hold_no_folder_of_this_machine(logged: Progra
 def test_a_sweep_has_one_parent_and_keeps_invalid_points(logged: Program, workdir: Path, quick: Any) -> None:
     assert logged("-m", "kernel=naive,fa2", "block_size=16,128", "gpu=t4", "problem.dtype=fp32").code == 0
     parent, children = family(workdir)
-    assert parent["name"] == "sweep kernel block_size" and parent["status"] == "FINISHED"
+    assert parent["name"] == "block_size sweep" and parent["status"] == "FINISHED"
     by_name = {run["name"]: run for run in children}
     assert len(by_name) == 4
     assert by_name["fa2 b16 N1024"]["status"] == "FINISHED"
@@ -104,6 +105,19 @@ def test_a_sweep_has_one_parent_and_keeps_invalid_points(logged: Program, workdi
     assert (bad["status"], bad["tags"]["status"]) == ("FAILED", "INVALID") and bad["tags"]["sentence"]
     assert bad["tags"]["repro"] == "python -m rawflash.run block_size=128 gpu=t4 problem.dtype=fp32 kernel=fa2"
     assert parent["tags"]["rows.OK"] and parent["tags"]["rows.INVALID"]
+
+
+def test_the_parent_of_a_sweep_has_curves_pictures_and_a_description(logged: Program, workdir: Path, quick: Any) -> None:
+    assert logged("-m", "kernel=naive,fa2", "problem.N=64,128,256", "block_size=32").code == 0
+    parent, children = family(workdir)
+    with contextlib.closing(sqlite3.connect(workdir / "mlflow.db")) as db:
+        found = db.execute("select key, step, value from metrics where run_uuid=? order by step", (parent["id"],)).fetchall()
+    by_name = {run["name"]: run["metrics"] for run in children}
+    want = [(N, by_name[f"fa2 b32 N{N}"]["io/times_ideal"]) for N in (64, 128, 256)]
+    assert [(step, value) for key, step, value in found if key == "io/times_ideal/fa2"] == want
+    assert {p.name for p in (workdir / "mlruns" / parent["id"] / "artifacts").glob("*.*")} >= {"summary.html", "hbm_total_bytes.png"}
+    note = parent["tags"]["mlflow.note.content"]
+    assert parent["tags"]["repro"] in note and "the step is problem.N" in note and f"rawflash compare {parent['id'][:8]}" in note
 
 
 def test_good_points_after_a_bad_one_are_filed(logged: Program, workdir: Path, quick: Any) -> None:
@@ -312,7 +326,7 @@ def test_a_server_takes_the_same_runs(program: Program, workdir: Path, quick: An
         assert (got.code, got.err) == (0, "")
         assert f"open http://127.0.0.1:{port}" in got.out and "View run" not in got.out
         assert [run["status"] for run in runs(home, "s.db")] == ["FINISHED"] * 2
-        assert {p.name for p in home.glob("mlartifacts/*/*/artifacts/*")} >= {"kernel.ptx", "results.json"}
+        assert {p.name for p in home.glob("mlartifacts/*/*/artifacts/*")} >= {"kernel.ptx.txt", "results.json"}
         assert not list(workdir.glob("ml*"))
     finally:
         os.killpg(server.pid, signal.SIGTERM)
