@@ -54,7 +54,8 @@ def draw(picture: Picture, path: Path) -> None:
     below = 0.125 * (caption.count("\n") + 1) + 0.1
     figure = Figure(figsize=(SIZE[0], SIZE[1] + below), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.105, (below + 0.55) / figure.get_figheight(), 0.865, 1 - (below + 0.95) / figure.get_figheight()))
+    room = 0.55 + (0.14 * max(group.count("\n") for group in picture.groups) if isinstance(picture, Bars) else 0)
+    axes = figure.add_axes((0.105, (below + room) / figure.get_figheight(), 0.865, 1 - (below + room + 0.4) / figure.get_figheight()))
     axes.tick_params(labelsize=_FONT - 1)
     axes.set_title(picture.title, fontsize=_FONT + 2, loc="left")
     for side in ("top", "right"):

@@ -47,15 +47,15 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
     experiments = chosen(settings.experiments)
     _refuse_ignored(experiments, invocation.overrides)
     device, told = open_device(settings.backend)
+    memo, reports = Memo(fresh=settings.fresh), []
+    labs = {name: _lab(name, settings, device, memo, alone=len(experiments) == 1) for name in experiments}
+    grids = {name: list(experiment.cases(labs[name])) for name, experiment in experiments.items()}
     filing = Filing(open_tracker(settings.tracking, invocation.cwd))
     claim = Claim(folder, ()) if folder else claim_folder(invocation.cwd / datetime.now().strftime(FOLDER), "hydra.run.dir=<folder>")
     if told:
         say(told)
-    memo, reports = Memo(fresh=settings.fresh), []
     try:
         filing.open_parent(f"experiments {' '.join(settings.experiments)}"[:120], invocation.arguments)
-        labs = {name: _lab(name, settings, device, memo, alone=len(experiments) == 1) for name in experiments}
-        grids = {name: list(experiment.cases(labs[name])) for name, experiment in experiments.items()}
         with Bar(sum(map(len, grids.values()))) as bar:
             for name, experiment in experiments.items():
                 report = _run_one(name, experiment, labs[name], grids[name], bar, settings.debug)
