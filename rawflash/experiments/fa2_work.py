@@ -27,7 +27,8 @@ def other_flops(metrics: Mapping[str, float]) -> float:
 def causal_tiles(N: int, tiling: Tiling) -> tuple[int, int]:
     """(key tiles without a mask, key tiles that a causal mask leaves) of one head with N = Nkv."""
     full, masked = (Problem(N=N, causal=mask) for mask in ("none", "bottom_right"))
-    return tiling.Tr(full) * tiling.Tc(full), int(tiling.key_tiles(masked).sum())
+    first, past = tiling.key_tiles(masked)
+    return tiling.Tr(full) * tiling.Tc(full), int((past - first).sum())
 
 
 def _cases(lab: Lab) -> Sequence[Any]:
