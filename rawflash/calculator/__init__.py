@@ -6,6 +6,6 @@ page            one self-contained HTML page from page.html, page.css, page.js, 
 command         `rawflash calculator [key=value ...] [page=FILE]`
 """
 
-from rawflash.calculator.formulas import FIGURES, Figure, calculate
+from rawflash.calculator.formulas import FIGURES, Figure, calculate, memory_bytes, score_bytes
 
-__all__ = ["FIGURES", "Figure", "calculate"]
+__all__ = ["FIGURES", "Figure", "calculate", "memory_bytes", "score_bytes"]

@@ -15,7 +15,7 @@ from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
-__all__ = ["FIGURES", "Figure", "calculate"]
+__all__ = ["FIGURES", "Figure", "calculate", "memory_bytes", "score_bytes"]
 
 _LSE_BYTES = 4
 
@@ -58,6 +58,16 @@ FIGURES = tuple(
 )
 
 
+def score_bytes(problem: Problem) -> int:
+    """Bytes of one score matrix of all heads, in the storage type."""
+    return problem.B * problem.H * problem.N * problem.Nkv * problem.itemsize
+
+
+def memory_bytes(problem: Problem, matrices: int) -> int:
+    """Bytes of Q, K, V, O, LSE and so many score matrices."""
+    return problem.ideal_bytes() + _LSE_BYTES * math.prod(problem.shape_lse) + matrices * score_bytes(problem)
+
+
 def calculate(problem: Problem, tiling: Tiling, gpu: Gpu, layers: int = 1) -> dict[str, float | str | None]:
     """Every figure of FIGURES by name. None: the GPU has no rate for the type, or nothing is moved.
 
@@ -65,23 +75,20 @@ def calculate(problem: Problem, tiling: Tiling, gpu: Gpu, layers: int = 1) -> di
     """
     if layers < 1:
         raise UsageError(f"layers={layers} is not a number of layers: give a whole number of at least 1")
-    q, kv, w = math.prod(problem.shape_q), math.prod(problem.shape_kv), problem.itemsize
     flops = problem.flops()
     moved = {
         "ideal": problem.ideal_bytes(),
         "naive": total_bytes(hbm_bytes("naive", problem, tiling)),
         "tiled": total_bytes(hbm_bytes("fa2", problem, tiling)),
     }
-    scores = problem.B * problem.H * problem.N * problem.Nkv * w
-    memory = 2 * (q + kv) * w + _LSE_BYTES * math.prod(problem.shape_lse)
-    cache = 2 * layers * problem.B * problem.Nkv * problem.d * w
+    cache = 2 * layers * problem.B * problem.Nkv * problem.d * problem.itemsize
     found: dict[str, float | str | None] = {
         "flops": flops,
         **{f"{name}_bytes": n for name, n in moved.items()},
         "saving": _over(moved["naive"], moved["tiled"]),
-        "score_bytes": scores,
-        "naive_memory_bytes": memory + 2 * scores,
-        "tiled_memory_bytes": memory,
+        "score_bytes": score_bytes(problem),
+        "naive_memory_bytes": memory_bytes(problem, 2),
+        "tiled_memory_bytes": memory_bytes(problem, 0),
         "kv_mha_bytes": cache * problem.H,
         "kv_gqa_bytes": cache * problem.Hkv,
         "kv_mqa_bytes": cache,

@@ -76,7 +76,9 @@ def _axis(axes: Any, which: str, axis: Axis) -> None:
     if axis.log:
         getattr(axes, f"set_{which}scale")("log", base=int(axis.log))
     if axis.ticks:
-        getattr(axes, f"set_{which}ticks")(list(axis.ticks), [f"{tick:,g}" for tick in axis.ticks], minor=False)
+        getattr(axes, f"set_{which}ticks")(
+            list(axis.ticks), [f"{tick:,.0f}" if tick >= 1e5 else f"{tick:,g}" for tick in axis.ticks], minor=False
+        )
         getattr(axes, f"{which}axis").minorticks_off()
     if axis.limits:
         getattr(axes, f"set_{which}lim")(*axis.limits)

@@ -1,0 +1,52 @@
+"""The calculator's figures for the problem, tile and GPU of the command line, and its two curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rawflash.calculator import FIGURES, calculate
+from rawflash.lab import Axis, Cell, Chart, Experiment, Lab, Picture, Row, Series, modelled
+
+__all__ = ["EXPERIMENT"]
+
+
+def _rows(lab: Lab, case: Any) -> Iterable[Row]:
+    found = calculate(lab.problem, lab.tiling, lab.gpu, lab.options["layers"])
+    for figure in FIGURES:
+        value = found[figure.name]
+        if isinstance(value, str):
+            cell = Cell(value, provenance="modelled")
+        else:
+            cell = modelled(value, figure.unit, "" if value is not None else f"{lab.gpu.name} has no rate for {lab.problem.dtype}")
+        yield Row({"figure": figure.label, "meaning": figure.meaning}, {"value": cell})
+
+
+def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
+    p, lengths = lab.problem, lab.options["N"]
+    found = [calculate(replace(p, N=N, Nkv=N), lab.tiling, lab.gpu) for N in lengths]
+    series = [
+        Series(name, lengths, [float(each[f"{name}_bytes"] or 0) / 2**20 for each in found], color=color)
+        for color, name in enumerate(("naive", "tiled"))
+    ]
+    yield Chart(
+        "calculator",
+        "HBM bytes that attention asks",
+        Axis("N (queries = keys)", "2", ticks=lengths[::2]),
+        Axis("HBM read + written, modelled (MiB)", "2"),
+        series,
+        f"{p.dtype}, B={p.B} H={p.H} Hkv={p.Hkv} d={p.d}, mask {p.causal}, Br={lab.tiling.Br} Bc={lab.tiling.Bc}. Closed forms of naive.cu "
+        "and fa2.cu, no cache.",
+    )
+
+
+EXPERIMENT = Experiment(
+    title="The calculator",
+    claim="None of its own: the figures of one shape on one GPU.",
+    source="rawflash/calculator",
+    rows=_rows,
+    pictures=_pictures,
+    takes=("problem", "block_size", "kernel", "gpu"),
+    notes=("Interactive: experiments/calculator.html; without filing anything: `rawflash calculator problem.N=8192 gpu=h100`.",),
+)
