@@ -119,7 +119,8 @@ def _table(rows: Sequence[Row], title: str) -> Table:
 def _by_row(rows: Sequence[Row]) -> Sequence[Row]:
     """Rows that are of one kind each, in columns that are not: the kind becomes a key and the cells words, so that it is said once."""
     kinds = [{cell.provenance for cell in row.cells.values()} for row in rows]
-    if all(_shared(rows, title, "provenance") for title in _columns(rows)[1]) or any(len(kind) != 1 for kind in kinds):
+    columns = [{row.cells[title].provenance for row in rows if title in row.cells} for title in _columns(rows)[1]]
+    if all(len(column) == 1 for column in columns) or any(len(kind) != 1 for kind in kinds):
         return rows
     return [
         replace(
