@@ -16,6 +16,7 @@ __all__ = ["Column", "Table", "fit", "markdown", "plain", "print_rich", "si"]
 
 GAP = 2
 _DITTO = '"'
+_MIND = ("INVALID", "DIFFERS", "NOT COMPARABLE", "NEEDS GPU")  # words that ask for attention, but tell no failure
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def print_rich(table: Table, console: Console) -> None:
 
 
 def _style(cell: str) -> str:
-    return "green" if cell == "OK" else "yellow" if cell == "INVALID" else "red" if cell.isupper() and len(cell) > 6 else ""
+    return "green" if cell in ("OK", "REPRODUCED") else "yellow" if cell in _MIND else "red" if cell.isupper() and len(cell) > 6 else ""
 
 
 def _kinds(columns: Sequence[Column]) -> list[str]:

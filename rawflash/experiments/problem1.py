@@ -121,7 +121,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 
 EXPERIMENT = Experiment(
-    title="the price of S and P",
+    title="The price of S and P",
     claim="For N=8192, d=128 and 2 bytes, naive attention moves 512 MiB for S and P, tiled attention 8 MiB (Q, K, V, O): 64 times less.",
     source="the lesson, exercise 1",
     rows=_rows,

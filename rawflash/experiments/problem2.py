@@ -162,7 +162,7 @@ def _executed(kernel: str, state: Mapping[str, Any], before: float, step: Online
 
 
 EXPERIMENT = Experiment(
-    title="the recurrence step by step",
+    title="The recurrence, step by step",
     claim="With m' = max(m, max s), alpha = exp(m - m'), l' = alpha l + sum exp(s - m') and O' = alpha O + sum exp(s - m') v, "
     "tile by tile, O / l is softmax(s) V at the end, and kernels go through these states.",
     source="the lesson, exercise 2; arXiv 1805.02867",

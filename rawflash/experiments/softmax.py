@@ -132,7 +132,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 
 EXPERIMENT = Experiment(
-    title="accesses of the online softmax",
+    title="Accesses of the online softmax",
     claim="Softmax needs 4 accesses per element when it is safe, 3 when it is online; followed by top-k 5, and 1 with everything fused: "
     "4/3 and up to 5 times faster where memory is the limit.",
     source="Online normalizer calculation for softmax, arXiv 1805.02867",

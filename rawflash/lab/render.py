@@ -106,7 +106,7 @@ def _table(rows: Sequence[Row], title: str) -> Table:
     kinds = {t: _shared(rows, t, "provenance") for t in titles}
     columns = [Column(key, key=True) for key in keys]
     columns += [Column(f"{t}, {units[t]}" if units[t] else t, kinds[t]) for t in titles]
-    columns += [Column("verdict", key=True)] * judged + [Column("why", key=True)] * told
+    columns += [Column("verdict", key=True)] * judged + [Column("why")] * told
     cells, notes = [], list(dict.fromkeys(row.reason for row in rows if len(row.reason) > _LONG))
     for row in rows:
         texts = [str(row.keys.get(key, "")) for key in keys]

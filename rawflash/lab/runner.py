@@ -66,8 +66,9 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
     except BaseException as error:
         filing.abandon(KILLED if isinstance(error, Stopped) else FAILED, str(error))
         claim.release()
-        if isinstance(error, Stopped) and claim.folder.is_dir():
-            error.kept = claim.folder
+        if isinstance(error, Stopped):
+            error.kept = claim.folder if claim.folder.is_dir() else None
+            print(f"rawflash: {memo.computed} computed numbers are kept; the same command goes on from there", file=sys.stderr)
         raise
     print_all([table for report in reports for table in report_tables(report)])
     for report in reports:
@@ -110,7 +111,16 @@ def _lab(name: str, settings: Settings, device: Any, memo: Memo, *, alone: bool)
     """Options of a lone experiment come from the command line, those of several from their files."""
     options = settings.options if alone and settings.options else _options(name)
     sheet = Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
-    return Lab(options, device.gpu(sheet) if device else sheet, settings.problem, settings.tiling, device, settings.timing, memo)
+    return Lab(
+        options,
+        device.gpu(sheet) if device else sheet,
+        settings.problem,
+        settings.tiling,
+        device,
+        settings.timing,
+        memo,
+        threads=settings.threads,
+    )
 
 
 def _arguments(name: str, invocation: Invocation) -> tuple[str, ...]:

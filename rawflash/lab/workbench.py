@@ -46,7 +46,8 @@ _KEPT = ("status", "sentence", "metrics", "tensors", "resources", "tags")
 
 @dataclass
 class Lab:
-    """See the module. `device` is the GPU's backend or None; `gpu` the description whose limits hold; `tags` what took part.
+    """See the module. `device` is the GPU's backend or None; `gpu` the description whose limits hold; `tags` what took part;
+    `threads` of the emulator (0: chosen by it).
 
     `problem` and `tiling` are those of the command line, for experiments that take them.
     """
@@ -59,11 +60,12 @@ class Lab:
     timing: TimingConfig | None = None
     memo: Memo = field(default_factory=Memo)
     tags: dict[str, str] = field(default_factory=dict)
+    threads: int = 0
 
     @cached_property
     def emulator(self) -> Backend:
         """The emulator. Raises BackendUnavailable where NVRTC or the CUDA headers are missing."""
-        return choose_backend("emu")[0]
+        return choose_backend("emu", self.threads)[0]
 
     def run(self, kernel: str, problem: Problem, tiling: Tiling | None = None, *, raise_errors: bool = True) -> RunResult:
         """Execute a kernel of the ladder on the emulator: counted metrics, bytes per tensor, errors. Texts and outputs are not kept.

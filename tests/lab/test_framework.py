@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +38,7 @@ from rawflash.lab.memo import Memo
 from rawflash.lab.papers import published_entries, published_entry
 from rawflash.lab.render import Report, cell_text, csv_text, json_text, markdown_text, read_report, verdict_counts
 from rawflash.paths import conf_dir
+from rawflash.signals import Stopped
 
 CONF = {path.stem: path for path in (conf_dir() / "experiment").glob("*.yaml")}
 
@@ -113,6 +116,19 @@ def test_what_was_computed_is_reused_and_an_error_is_a_row(toy: None, program: C
     assert done.code == 1 and "part of traffic could not be computed" in done.err
     assert "1 computed, 2 reused" in done.out and "internal error: ValueError: three is too many" in done.out
     assert "3 computed" in program("experiment=traffic", "experiment.options.N=[1,2,4]", "experiment.fresh=true").out
+
+
+def test_a_stopped_experiment_goes_on_where_it_was(toy: None, program: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop_at_two(lab: Any, case: int) -> list[Row]:
+        if case == 2:
+            raise Stopped(signal.SIGINT)
+        return toy_rows(lab, case)
+
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "rawflash.experiments.traffic", SimpleNamespace(EXPERIMENT=replace(TOY, rows=stop_at_two)))
+        stopped = program("experiment=traffic")
+    assert stopped.code == 130 and "1 computed numbers are kept; the same command goes on" in stopped.err
+    assert "1 computed, 1 reused" in program("experiment=traffic").out
 
 
 @pytest.mark.parametrize(
