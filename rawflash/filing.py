@@ -170,13 +170,12 @@ def _name(row: Row) -> str:
 
 
 def _note(row: Row) -> str:
-    """What, how to repeat it, what to look at."""
+    """What, what to look at, how to repeat it: in this order, since the UI folds what is longer than a few lines."""
     emulated = row.backend == "emu"
     made = "emulated on the CPU: counted, not timed" if emulated else "run on a GPU: measured"
     lines = [f"**{row.variant}** on {describe(row.params)}; {made}."]
     if row.sentence:
         lines.append(f"{row.status}: {row.sentence}")
-    lines.append(f"Repeat: `{repeat_command(row.overrides)}`")
     first = "`io/times_ideal` (HBM bytes over the least possible)" if emulated else "`time/gpu_ms_median`, `perf/gb_s`"
     rest = (
         "`traffic.md` says which tensor and which line of the source moved the bytes"
@@ -184,17 +183,18 @@ def _note(row: Row) -> str:
         else "`time/gpu_ms_sample` is every sample"
     )
     lines.append(f"Look at {first} and `err/ratio` (right when at most 1); among the artifacts, {rest}.")
+    lines.append(f"Repeat: `{repeat_command(row.overrides)}`")
     return "\n\n".join(lines)
 
 
 def _parent_note(rows: Sequence[Row], title: str, arguments: Sequence[str], run_id: str, files: Sequence[str], step: str) -> str:
-    """What, how to repeat it, what to look at; the tables too where they fit."""
+    """What, what to look at, how to repeat it; the tables too where they fit."""
     counts = ", ".join(f"{sum(row.status == status for row in rows)} {status}" for status in dict.fromkeys(row.status for row in rows))
     pictures = [f"`{name}`" for name in files if name.endswith(".png")]
     look = [f"`{PAGE}` among the artifacts", *([f"the pictures {', '.join(pictures[:4])}"] if pictures else [])]
     look += [f"the tab Model metrics, where every curve is one variant and {step}"] if step else []
     look += [f"`rawflash compare {run_id[:8]}` on the command line"]
-    lines = [f"{title}: {counts}.", f"Repeat: `{repeat_command(arguments)}`", f"Look at {'; '.join(look)}."]
+    lines = [f"{title}: {counts}.", f"Look at {'; '.join(look)}.", f"Repeat: `{repeat_command(arguments)}`"]
     table = report_markdown(rows, "Comparison", made_by(arguments, [row.tags for row in rows]))
     note = "\n\n".join(lines)
     return f"{note}\n\n{table}" if len(note) + len(table) < MAX_VALUE - 100 else note

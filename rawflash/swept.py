@@ -25,8 +25,8 @@ from rawflash.results import Row
 __all__ = ["MOST", "Key", "curves", "keys", "pictures"]
 
 MOST = 12  # pictures of one metric
-_CURVES = ("io/times_ideal", "io/hbm_total_bytes", "io/model_bytes", "time/gpu_ms_median", "perf/tflops", "ops/ex2", "err/ratio")
-_MOST_CURVES = 200
+_CURVES = ("io/times_ideal", "io/hbm_total_bytes", "ops/ex2", "time/gpu_ms_median", "perf/tflops")
+_MOST_CURVES = 60
 _PICTURED = ("io/hbm_total_bytes", "time/gpu_ms_median", "perf/tflops")
 _STAND_INS = {"io/hbm_total_bytes": "io/model_bytes"}
 _WIDE = 3.0  # values that span more than this factor get a logarithmic axis
@@ -83,7 +83,8 @@ def curves(rows: Sequence[Row]) -> tuple[dict[str, list[tuple[int, float]]], str
     steps, told = _steps(main)
     others = [key for key in keys(rows) if key.name != main.name]
     found: dict[str, dict[int, float]] = {}
-    for name in _CURVES:
+    for wanted in _CURVES:
+        name = wanted if _has(rows, wanted) else _STAND_INS.get(wanted, wanted)
         for row in rows:
             if row.ok and math.isfinite(row.metrics.get(name, math.nan)):
                 label = " ".join([row.variant, *(f"{key.short} {row.point.get(key.name, '')}" for key in others)])
