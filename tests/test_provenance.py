@@ -56,6 +56,6 @@ def test_an_ended_process_is_gone() -> None:
     assert owner.is_gone(told)
 
 
-@pytest.mark.parametrize("text", ["", "x", "other-1-2", f"other-{os.getpid()}-1", "-1-2"])
+@pytest.mark.parametrize("text", ["", "x", "other-1-2", "other-PID-1", "-1-2"])
 def test_what_cannot_be_judged_is_left_alone(text: str) -> None:
-    assert not owner.is_gone(text)
+    assert not owner.is_gone(text.replace("PID", str(os.getpid())))
