@@ -55,6 +55,7 @@ class KernelConf:
     scale_pass: bool = False
     lazy_threshold: Optional[float] = 8.0  # noqa: UP045
     poly_fraction: float = 0.25
+    num_splits: Union[int, str] = "auto"  # noqa: UP007
 
 
 @dataclass
@@ -282,7 +283,12 @@ def _tiling(values: Mapping[str, Any]) -> Tiling:
     for name, size in (("block_size", side), ("kernel.Br", Br), ("kernel.Bc", Bc)):
         if not 1 <= size <= MAX_BLOCK:
             raise UsageError(f"{name}={size} is not the side of a tile: give a whole number from 1 to {MAX_BLOCK}, such as 64")
-    return Tiling(Br=Br, Bc=Bc, **{name: values["kernel"][name] for name in ("scale_pass", "lazy_threshold", "poly_fraction")})
+    kernel = values["kernel"]
+    options = {name: kernel[name] for name in ("scale_pass", "lazy_threshold", "poly_fraction")}
+    splits = kernel["num_splits"]
+    if splits != "auto" and not (isinstance(splits, int) and not isinstance(splits, bool) and splits >= 1):
+        raise UsageError(f"kernel.num_splits={splits} is not a number of splits: give a whole number of at least 1, or auto")
+    return Tiling(Br=Br, Bc=Bc, num_splits=None if splits == "auto" else splits, **options)
 
 
 def _params(values: Mapping[str, Any]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,7 +124,8 @@ def run_variant(
     type) replaces the problem's own. With `raise_errors` a failure is raised as its RawflashError instead of told by the status.
     BackendUnavailable is always raised: it is not about this point.
     """
-    run = _Run(variant, problem, tiling, backend.gpu(gpu), backend)
+    gpu = backend.gpu(gpu)
+    run = _Run(variant, problem, replace(tiling, sms=gpu.sms), gpu, backend)
     try:
         run.refuse()
         run.prepare(dict(inputs) if inputs is not None else None)
@@ -206,6 +207,7 @@ class _Run:
         """Source -> PTX -> module, with resource figures."""
         started = time.perf_counter()
         self.plan = self.variant.plan(self.problem, self.tiling)
+        self.result.tags.update((name, str(value)) for name, value in self.plan.chosen.items())
         compiled = compile_source(self.source, self.plan.defines, self.gpu.arch)
         self.result.texts["kernel.ptx"] = compiled.ptx
         self.result.texts["nvrtc.log"] = compiled.log

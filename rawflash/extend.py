@@ -2,7 +2,8 @@
 
 A head without a mask does the same work for every query tile, so each count is a line in N: two points give it, a third tests it. With a
 causal mask and N = Nkv it is a parabola in the number of tiles: three points, a fourth for the test. Heads are alike. Where the test
-fails (work that depends on the data), the result says that it is not exact. Kernels are executed, not checked: execute.py does that.
+fails (work that depends on the data), the result says that it is not exact. What a plan chooses by itself is chosen for the whole
+problem. Kernels are executed, not checked: execute.py does that.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ class Extended:
 
 
 def count_head(variant: Variant, problem: Problem, tiling: Tiling, gpu: Gpu, backend: Backend) -> tuple[Counts, dict[str, Resources]]:
-    """Execute one head of `problem` and count. Raises InvalidConfiguration when the variant refuses it."""
+    """Execute one head of `problem`, or the heads that `variant` packs, and count. Raises InvalidConfiguration when it refuses them."""
     reason = variant.invalid_reason(problem, tiling, gpu)
     if reason:
         raise InvalidConfiguration(variant.name, reason)
-    head = replace(problem, B=1, H=1, Hkv=1)
+    head = replace(problem, B=1, H=_together(variant, problem), Hkv=1)
     plan = variant.plan(head, tiling)
     compiled = compile_source(read_source(variant.file), plan.defines, gpu.arch)
     module = backend.compile(compiled, plan)
@@ -64,17 +65,26 @@ def count_head(variant: Variant, problem: Problem, tiling: Tiling, gpu: Gpu, bac
 
 def extended_counts(variant: Variant, problem: Problem, tiling: Tiling, gpu: Gpu, backend: Backend) -> Extended:
     """Counts of `problem`, executed in full when it is short. Raises UsageError for a long one whose N no tile divides."""
+    if reason := variant.invalid_reason(problem, tiling, gpu):
+        raise InvalidConfiguration(variant.name, reason)
+    tiling = replace(tiling, **variant.plan(problem, replace(tiling, sms=gpu.sms)).chosen)
+    heads = problem.B * problem.H // _together(variant, problem)
     points = _points(problem, tiling)
     found: dict[int, Counts] = {}
     resources: dict[str, Resources] = {}
     for N in points or (problem.N,):
         found[N], resources = count_head(variant, _shortened(problem, N), tiling, gpu, backend)
     if not points:
-        return Extended(_times(found[problem.N], problem.B * problem.H), True, (problem.N,), resources)
+        return Extended(_times(found[problem.N], heads), True, (problem.N,), resources)
     *base, test = points
     exact = _through(base, found, test) == found[test]
     counts = _through(base if exact else points[-len(base) :], found, problem.N)
-    return Extended(_times(counts, problem.B * problem.H), exact, points, resources)
+    return Extended(_times(counts, heads), exact, points, resources)
+
+
+def _together(variant: Variant, problem: Problem) -> int:
+    """Query heads that are worked on together."""
+    return problem.H // problem.Hkv if variant.packs_heads else 1
 
 
 def _shortened(problem: Problem, N: int) -> Problem:

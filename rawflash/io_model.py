@@ -2,7 +2,7 @@
 
 Each function returns {tensor: (bytes read, bytes written)}. The emulator counts the same integers. The formulas are also the
 fifth paragraph of each kernel's header, in the same letters; a test evaluates those and compares. GQA shares keys and values
-between query heads, yet every query head reads them for itself, so Hkv appears in no formula.
+between query heads, yet every query head reads them for itself, so Hkv appears in no formula but that of splitkv, which packs them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from rawflash.errors import UsageError
 from rawflash.problem import Problem
+from rawflash.splits import cut_keys
 from rawflash.tiling import Tiling, softmax_warps
 
 __all__ = ["HBM", "TensorIO", "hbm_bytes", "total_bytes", "unfused_stages"]
@@ -127,6 +128,24 @@ def _q_outer(p: Problem, t: Tiling) -> TensorIO:
     }
 
 
+def _splitkv(p: Problem, t: Tiling) -> TensorIO:
+    """K and V once per packed query tile, Q once per split that has keys; partial O and LSE out and back when there are several splits."""
+    cut, w = cut_keys(p, t), p.itemsize
+    kv_heads, rows = p.B * p.Hkv, p.B * p.H * p.N
+    keys = kv_heads * int(cut.keys.sum()) * p.d * w
+    io: TensorIO = {
+        "Q": (kv_heads * int((cut.rows * cut.parts).sum()) * p.d * w, 0),
+        "K": (keys, 0),
+        "V": (keys, 0),
+        "O": (0, rows * p.d * w),
+        "LSE": (0, rows * _F32),
+    }
+    if cut.splits > 1:
+        O_part, LSE_part = kv_heads * cut.live * p.d * _F32, rows * cut.splits * _F32
+        io |= {"O_part": (O_part, O_part), "LSE_part": (LSE_part, LSE_part)}
+    return io
+
+
 HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
     "naive": _naive,
     "unfused": _unfused,
@@ -137,4 +156,5 @@ HBM: dict[str, Callable[[Problem, Tiling], TensorIO]] = {
     "fa2_mma": _q_outer,
     "fa2_pipe": _q_outer,
     "fa2_lazy": _q_outer,
+    "splitkv": _splitkv,
 }

@@ -7,8 +7,8 @@ Decided edge cases, the same for every variant:
     a key that a row does not see                                     has no influence, whatever it or its value holds
     a +inf score                                                      inf - inf: NaN in O and LSE of that row
 
-Also here: the lower-precision baseline that sets the tolerance, the online recurrence one block at a time, and the merge of
-partial results. All of them work on float arrays; storage types are decoded with problem.to_f64.
+Also here: the lower-precision baseline that sets the tolerance, and the online recurrence one block at a time. All of
+them work on float arrays; storage types are decoded with problem.to_f64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rawflash.dropout import kept
 from rawflash.problem import Problem, round_to, to_f64
 
-__all__ = ["OnlineStep", "attention_f64", "merge_partials", "naive_same_dtype", "online_trace"]
+__all__ = ["OnlineStep", "attention_f64", "naive_same_dtype", "online_trace"]
 
 # Scores of one chunk of query rows, in elements: bounds the memory at 32 MB of float64 whatever N is.
 _CHUNK_ELEMENTS = 1 << 22
@@ -146,20 +146,3 @@ def online_trace(scores: Array, values: Array, block: int) -> list[OnlineStep]:
         m, l, O = m_new, alpha * l + float(p.sum()), alpha * O + p @ v[part]
         steps.append(OnlineStep(m, alpha, l, O))
     return steps
-
-
-def merge_partials(O: Array, LSE: Array) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Merge results over disjoint sets of keys: O [parts, ..., d] and LSE [parts, ...] give O [..., d] and LSE [...].
-
-    A part that saw no key (LSE = -inf) has weight 0; when no part saw one, O = 0 and LSE = -inf. NaN stays NaN.
-    """
-    parts, lse = np.asarray(O, np.float64), np.asarray(LSE, np.float64)
-    m = lse.max(axis=0)
-    shift = np.where(np.isneginf(m), 0.0, m)
-    with np.errstate(invalid="ignore"):
-        weight = np.exp(lse - shift)
-    l = weight.sum(axis=0)
-    used = np.where(weight[..., None] == 0, 0.0, parts)
-    with np.errstate(divide="ignore"):
-        merged_lse = shift + np.log(l)
-    return (weight[..., None] * used).sum(axis=0) / np.where(l == 0, 1.0, l)[..., None], merged_lse

@@ -36,6 +36,8 @@ class Tiling:
     scale_pass      unfused only: softmax_scale is a pass over S of its own, instead of a factor inside the product
     lazy_threshold  fa2_lazy only: O and l are rescaled when a maximum grew by more than 2^this, 0 to 15; None: in every tile
     poly_fraction   fa2_lazy only: share of the exponentials that are polynomials, 0 to 1, taken in whole percents
+    num_splits      splitkv only: CTAs that share the keys of a query tile; None: as many as fill `sms` SMs (rawflash.splits)
+    sms             SMs of the GPU; run_variant puts in those of the GPU at hand
     """
 
     Br: int
@@ -43,16 +45,20 @@ class Tiling:
     scale_pass: bool = False
     lazy_threshold: float | None = 8.0
     poly_fraction: float = 0.25
+    num_splits: int | None = None
+    sms: int = 108
 
     def __post_init__(self) -> None:
-        for name in ("Br", "Bc"):
+        for name, meaning in (("Br", "the side of a tile"), ("Bc", "the side of a tile"), ("num_splits", "a number of splits")):
             value = getattr(self, name)
+            if name == "num_splits" and value is None:
+                continue
             try:
                 size = 0 if isinstance(value, bool) else operator.index(value)
             except TypeError:
                 size = 0
             if size < 1:
-                raise UsageError(f"tiling.{name}={value!r} is not the side of a tile: give an integer of at least 1, such as 64")
+                raise UsageError(f"tiling.{name}={value!r} is not {meaning}: give an integer of at least 1, such as 64")
             object.__setattr__(self, name, size)
         if self.lazy_threshold is not None:
             self._check_range("lazy_threshold", 15, ", or null for a rescale in every tile")

@@ -32,11 +32,12 @@ from rawflash.execute import RunResult, run_variant
 from rawflash.metrics import METRICS
 from rawflash.problem import Problem, make_inputs, round_to
 from rawflash.roofline import Gpu
+from rawflash.tiling import Tiling
 from rawflash.variants import Plan
 from tests.backends.fake_cupy import FakeCupy
 
 GPU = Gpu("A100", "80", 108, 166912, 167936)
-TILING: Any = SimpleNamespace(Br=16, Bc=16)
+TILING = Tiling(16, 16)
 PROBLEM = Problem(H=1, N=24, d=16, dtype="fp32")
 KERNEL = """extern "C" __global__ void copy(const float* Q, float* O) {
     __shared__ float s[TILE];

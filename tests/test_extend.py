@@ -10,6 +10,7 @@ import pytest
 from rawflash.backends.emulated import EmulatedBackend
 from rawflash.config import gpu_values
 from rawflash.errors import InvalidConfiguration, UsageError
+from rawflash.execute import run_variant
 from rawflash.extend import count_head, extended_counts
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
@@ -38,6 +39,16 @@ def test_extended_counts_are_the_executed_ones(name: str, change: dict[str, Any]
     assert found.counts == {what: 12 * n for what, n in counts.items()}
     assert found.resources == resources and resources[name].registers > 0
     assert counts["ctas"] > 0 and counts["wavefronts"] + counts["sectors"] > 0
+
+
+def test_heads_that_are_packed_are_executed_together_in_the_splits_of_the_whole(emulator: EmulatedBackend) -> None:
+    """3 heads of 2 query heads each, with 20 query tiles: 2 splits, where one head by itself would have taken more."""
+    problem = Problem(B=1, H=6, Hkv=3, N=96, Nkv=72, d=16)
+    found = extended_counts(LADDER["splitkv"], problem, Tiling(16, 16), A100, emulator)
+    run = run_variant(LADDER["splitkv"], problem, Tiling(16, 16), A100, emulator)
+    assert found.exact and max(found.executed_N) < 96
+    for name, metric in (("hbm/K/read", "io/tensor/K_read_bytes"), ("hbm/O_part/write", "io/tensor/O_part_write_bytes")):
+        assert found.counts[name] == run.metrics[metric] > 0
 
 
 def test_a_short_problem_is_executed_itself(emulator: EmulatedBackend) -> None:

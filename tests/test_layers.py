@@ -18,7 +18,7 @@ ROOT = Path(rawflash.__file__).parent
 ROWS = (
     ("emu",),
     ("errors", "paths", "metrics"),
-    ("problem", "tiling", "dropout", "reference", "io_model", "roofline", "occupancy", "light"),
+    ("problem", "tiling", "dropout", "splits", "merge", "reference", "io_model", "roofline", "occupancy", "light"),
     ("source", "compile"),
     ("variants",),
     ("backends",),

@@ -7,7 +7,7 @@ import pytest
 
 from rawflash import reference
 from rawflash.problem import CAUSAL, Problem, make_inputs, round_to, to_f64
-from rawflash.reference import attention_f64, merge_partials, naive_same_dtype, online_trace
+from rawflash.reference import attention_f64, naive_same_dtype, online_trace
 
 
 def by_loops(Q: np.ndarray, K: np.ndarray, V: np.ndarray, p: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -139,25 +139,6 @@ def test_a_block_with_nothing_visible_leaves_the_state() -> None:
     first, second = online_trace([-np.inf, -np.inf, 2.0, 1.0], [9, 9, 1, 2], block=2)
     assert (first.m, first.alpha, first.l, float(first.O[0])) == (-np.inf, 1.0, 0.0, 0.0)
     assert second.m == 2.0
-
-
-@pytest.mark.parametrize("cuts", [[4], [0, 4], [1, 2, 9], [10]])
-def test_merging_parts_gives_the_unsplit_result(cuts: list[int]) -> None:
-    p = Problem(B=1, H=2, N=3, Nkv=10, d=4, dtype="fp32")
-    x = make_inputs(p)
-    parts = []
-    for lo, hi in zip([0, *cuts], [*cuts, 10], strict=True):
-        piece = Problem(B=1, H=2, N=3, Nkv=hi - lo, d=4, dtype="fp32")
-        parts.append(attention_f64(x["Q"], x["K"][:, :, lo:hi], x["V"][:, :, lo:hi], piece))
-    O, LSE = merge_partials(np.stack([o for o, _ in parts]), np.stack([s for _, s in parts]))
-    want_O, want_LSE = attention_f64(x["Q"], x["K"], x["V"], p)
-    np.testing.assert_allclose(O, want_O, rtol=1e-12)
-    np.testing.assert_allclose(LSE, want_LSE, rtol=1e-12)
-
-
-def test_merging_empty_parts_only() -> None:
-    O, LSE = merge_partials(np.full((2, 3, 4), np.nan), np.full((2, 3), -np.inf))
-    assert (O == 0).all() and np.isneginf(LSE).all()
 
 
 def test_baseline_rounds_where_its_dtype_stores() -> None:

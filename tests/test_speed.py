@@ -9,6 +9,8 @@ import pytest
 
 from rawflash import passes, run, speed
 from rawflash.errors import UsageError
+from rawflash.problem import Problem
+from rawflash.tiling import Tiling
 from rawflash.variants import LADDER
 
 SMALL = ["--N", "32", "--d", "32", "--block", "16", "--repeats", "2", "--threads", "1"]
@@ -50,7 +52,8 @@ def test_ratios_have_a_row_for_every_contender(measured: dict[str, list[dict]]) 
 
 def test_passes_have_a_cold_and_a_cached_row_for_every_kernel(measured: dict[str, list[dict]]) -> None:
     for dtype in ("fp16", "fp32"):
-        kernels = [entry for variant in LADDER.values() if dtype in variant.dtypes for entry in variant.entry_points]
+        plans = [variant.plan(Problem(N=64, d=32, dtype=dtype), Tiling(32, 32)) for variant in LADDER.values() if dtype in variant.dtypes]
+        kernels = [launch.entry for plan in plans for launch in plan.launches]
         for cached in (False, True):
             rows = [r for r in measured["passes"] if (r["dtype"], r["cached"]) == (dtype, cached) and r["kernel"] != passes.RUNTIME]
             assert [r["kernel"] for r in rows] == kernels

@@ -13,6 +13,7 @@ from rawflash.metrics import TENSORS
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.source import read_source
+from rawflash.splits import cut_keys
 from rawflash.tiling import Tiling, softmax_warps
 from rawflash.variants import LADDER
 
@@ -23,7 +24,7 @@ every_variant = pytest.mark.parametrize("name", LADDER)
 
 
 def test_the_ladder() -> None:
-    assert list(LADDER) == ["naive", "unfused", "online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe", "fa2_lazy"]
+    assert list(LADDER) == ["naive", "unfused", "online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe", "fa2_lazy", "splitkv"]
     assert all(name == v.name and len(name) <= 10 for name, v in LADDER.items())
 
 
@@ -56,7 +57,7 @@ def test_plans_hand_each_kernel_what_it_declares(name: str) -> None:
                 assert words[-1].removesuffix("_hbm") == argument and any("*" in word for word in words)
             else:
                 kind = "float" if isinstance(argument, np.float32) else "int"
-                assert words[-2] == kind and (words[-1] == "softmax_scale" or getattr(problem, words[-1]) == argument)
+                assert words[-2] == kind and (words[-1] in ("softmax_scale", "splits") or getattr(problem, words[-1]) == argument)
 
 
 @every_variant
@@ -151,7 +152,7 @@ def test_the_readme_says_what_the_registry_says(name: str) -> None:
     for problem in (Problem(B=2, H=3, N=256, d=64), Problem(B=1, H=1, N=100, d=32, dtype="fp32")):
         tiling = Tiling(16, 64)
         numbers = {"B": problem.B, "H": problem.H, "N": problem.N, "d": problem.d, "w": problem.itemsize}
-        numbers |= {"Tr": tiling.Tr(problem), "Tc": tiling.Tc(problem)}
+        numbers |= {"Tr": tiling.Tr(problem), "Tc": tiling.Tc(problem), "splits": cut_keys(problem, tiling).splits}
         assert eval(formula, {"__builtins__": {}}, numbers) == total_bytes(hbm_bytes(name, problem, tiling))
 
 

@@ -49,18 +49,29 @@ struct Mask {
     }
 };
 
-/// The mask on a patch of rows and a tile of keys: row row0 + r sees the tile's keys begin(r) .. end(r) - 1; begin >= end: none.
-struct Visible {
-    Mask mask;
-    int row0, key0, Bc;
+/// The rows of a patch, as most rungs have them: row r is row0 + r of its head.
+struct Neighbours {
+    int row0;
 
-    __device__ __forceinline__ int begin(int r) const { return Mask::CUTS_BEGIN ? max(0, mask.begin(row0 + r) - key0) : 0; }
-    __device__ __forceinline__ int end(int r) const { return min(mask.end(row0 + r) - key0, Bc); }
+    __device__ __forceinline__ int operator()(int r) const { return row0 + r; }
+};
+
+/// The mask on a patch of rows and a tile of keys: row(r) sees the tile's keys begin(r) .. end(r) - 1; begin >= end: none.
+template <class Rows>
+struct VisibleTo {
+    Mask mask;
+    Rows row;
+    int key0, Bc;
+
+    __device__ __forceinline__ int begin(int r) const { return Mask::CUTS_BEGIN ? max(0, mask.begin(row(r)) - key0) : 0; }
+    __device__ __forceinline__ int end(int r) const { return min(mask.end(row(r)) - key0, Bc); }
 
     /// Does some of the rows 0 .. R - 1 see a key?
     __device__ __forceinline__ bool any(int R) const { return begin(0) < end(R - 1); }
     /// Do the rows 0 .. R - 1 see the whole tile?
     __device__ __forceinline__ bool all(int R) const { return begin(R - 1) == 0 && end(0) >= Bc; }
 };
+
+using Visible = VisibleTo<Neighbours>;
 
 }  // namespace rf

@@ -32,9 +32,9 @@ __device__ __forceinline__ int column(int c) {
 
 __device__ __forceinline__ float from_lane(float x, int lane) { return __shfl_sync(ALL_LANES, x, lane); }
 
-/// S = score(softmax_scale S), but -inf for hidden keys.
-template <int C>
-__device__ __forceinline__ void finish_scores(float (&S)[ROWS][C], float softmax_scale, const Score& score, const Visible& visible) {
+/// S = score(softmax_scale S), but -inf for hidden keys. score_of(r): the score modification of row r, whose head may be its own.
+template <int C, class Score_of, class Rows>
+__device__ __forceinline__ void finish_scores_of(float (&S)[ROWS][C], float softmax_scale, const Score_of& score_of, const VisibleTo<Rows>& visible) {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         const int begin = visible.begin(r), end = visible.end(r);
@@ -42,9 +42,15 @@ __device__ __forceinline__ void finish_scores(float (&S)[ROWS][C], float softmax
         for (int c = 0; c < C; ++c) {
             const int key = lane_index() + LANES * c;
             const bool seen = key < end && (!Mask::CUTS_BEGIN || key >= begin);
-            S[r][c] = seen ? score(S[r][c] * softmax_scale, visible.row0 + r, visible.key0 + key) : negative_infinity();
+            S[r][c] = seen ? score_of(r)(S[r][c] * softmax_scale, visible.row(r), visible.key0 + key) : negative_infinity();
         }
     }
+}
+
+/// The same where all rows belong to one head.
+template <int C>
+__device__ __forceinline__ void finish_scores(float (&S)[ROWS][C], float softmax_scale, const Score& score, const Visible& visible) {
+    finish_scores_of(S, softmax_scale, [&](int) { return score; }, visible);
 }
 
 /// op over row r of the patch, in the lanes that hold row r.

@@ -41,8 +41,8 @@ __device__ __forceinline__ void product_QK(float (&S)[ROWS][slots<BC>], const fl
 ///
 /// P_smem: the warp's first row, pitch padded<BC>.  V_smem: pitch D.  Keys that only some rows see are taken one at a time and
 /// selected, because V of a hidden key may be NaN and 0 * NaN is NaN; rows of V that no row sees are not read.
-template <int D, int BC>
-__device__ __forceinline__ void add_product_PV(float (&O)[ROWS][slots<D>], const float* P_smem, const float* V_smem, const Visible& visible) {
+template <int D, int BC, class Rows>
+__device__ __forceinline__ void add_product_PV(float (&O)[ROWS][slots<D>], const float* P_smem, const float* V_smem, const VisibleTo<Rows>& visible) {
     constexpr int pitch = padded<BC>;
     const auto add_selected = [&](int key, int end) {
 #pragma unroll 1

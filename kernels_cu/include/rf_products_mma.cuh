@@ -58,7 +58,7 @@ __device__ __forceinline__ void modify(Sums (&S)[N8], float scale, const Score& 
     if constexpr (Score::IDENTITY) return;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-        const int row = visible.row0 + quad_row() + 8 * half(e), key = visible.key0 + 2 * quad_lane() + e % 2;
+        const int row = visible.row(quad_row() + 8 * half(e)), key = visible.key0 + 2 * quad_lane() + e % 2;
 #pragma unroll
         for (int n = 0; n < N8; ++n) S[n][e] = score(scale * S[n][e], row, key + 8 * n);
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Plan:
     defines   macros for the compiler
     buffers   name -> (shape, dtype) of what must be allocated: O, LSE and workspaces; nothing needs to be cleared
     launches  in order, on one stream
+    chosen    fields of the tiling that the plan chose by itself, and what they became
     S_roundings  how often the scores are rounded to the storage type: 0 where they stay float
     """
 
@@ -45,13 +46,15 @@ class Plan:
     buffers: dict[str, tuple[tuple[int, ...], np.dtype]]
     launches: tuple[Launch, ...]
     S_roundings: int = 0
+    chosen: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Variant:
     """A rung of the ladder. `changed` says what is new since the rung above and what it does to the bytes.
 
-    dtypes    storage types of Q, K, V and O that the kernels take
+    dtypes       storage types of Q, K, V and O that the kernels take
+    packs_heads  the query heads of a kv head are worked on together, so that they are no multiple of one alone
     """
 
     name: str
@@ -62,6 +65,7 @@ class Variant:
     make_plan: Callable[[Problem, Tiling], Plan]
     rules: tuple[Rule, ...]
     dtypes: tuple[str, ...] = tuple(DTYPES)
+    packs_heads: bool = False
 
     def plan(self, problem: Problem, tiling: Tiling) -> Plan:
         """Launches, macros and buffers for a problem that invalid_reason accepts and that needs a launch."""

@@ -100,6 +100,16 @@ _RUNGS = (
         rules=_TENSOR,
         dtypes=("fp16", "bf16"),
     ),
+    Variant(
+        name="splitkv",
+        file="splitkv.cu",
+        title="Flash-decoding: CTAs share the keys of a query tile; partial (O, LSE) are merged by a second kernel",
+        changed="Keys split over CTAs that fill the GPU; query heads packed: K and V are read once per kv head; parts make a round trip",
+        entry_points=("splitkv", "splitkv_merge"),
+        make_plan=plans.splitkv_plan,
+        rules=(*_TILED, limits.packed_rows),
+        packs_heads=True,
+    ),
 )
 
 LADDER: dict[str, Variant] = {variant.name: variant for variant in _RUNGS}

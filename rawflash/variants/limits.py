@@ -6,7 +6,7 @@ from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
-__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "long_key_tiles", "no_dropout", "tensor_cores", "tile_sides"]
+__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "long_key_tiles", "no_dropout", "packed_rows", "tensor_cores", "tile_sides"]
 
 _MOST_D = 256
 _MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
@@ -49,6 +49,14 @@ def tensor_cores(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     if int(gpu.arch) >= 80:
         return None
     return f"mma.m16n8k16 needs compute capability 8.0, {gpu.name} has {int(gpu.arch) / 10:.1f}: take kernel=fa2"
+
+
+def packed_rows(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """The rows of the query heads that share a kv head, together: below 2^30."""
+    rows = problem.N * (problem.H // problem.Hkv) if problem.Hkv else 0
+    if rows < _MOST_LENGTH:
+        return None
+    return f"H/Hkv * N={rows} is not supported: the query heads of a kv head may have fewer than {_MOST_LENGTH} rows together"
 
 
 def no_dropout(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:

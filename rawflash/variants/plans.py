@@ -6,11 +6,14 @@ its tiles is that number, so a disagreement does not compile. The grid is one-di
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rawflash.dropout import drop_below
 from rawflash.io_model import unfused_stages
 from rawflash.problem import Problem
+from rawflash.splits import cut_keys
 from rawflash.tiling import Tiling, ceil_div, softmax_warps
 from rawflash.variants.base import Launch, Plan
 
@@ -21,8 +24,10 @@ __all__ = [
     "fa2_mma_plan",
     "fa2_pipe_plan",
     "fa2_plan",
+    "merge_plan",
     "naive_plan",
     "online_plan",
+    "splitkv_plan",
     "unfused_plan",
 ]
 
@@ -210,3 +215,34 @@ def fa2_lazy_plan(p: Problem, t: Tiling) -> Plan:
     threshold = -1.0 if t.lazy_threshold is None else t.lazy_threshold
     macros: dict[str, str | int] = {"RF_LAZY_THRESHOLD": f"{threshold!r}f", "RF_POLY_PERCENT": round(100 * t.poly_fraction)}
     return _q_tile_plan("fa2_lazy", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1), **macros)
+
+
+def splitkv_plan(p: Problem, t: Tiling) -> Plan:
+    """`splits` CTAs per packed query tile, then the merge; a single split writes O and LSE itself."""
+    cut, smem = cut_keys(p, t), _tiled_smem(p, t)
+    merged, parts = cut.splits > 1, (cut.splits, p.B, p.H, p.N)
+    O, LSE = ("O_part", "LSE_part") if merged else ("O", "LSE")
+    args: Arguments = ("Q", "K", "V", O, LSE, *_sizes(p.B, p.H, p.Hkv, p.N, p.Nkv, cut.splits), np.float32(p.scale))
+    grid = (p.B * p.Hkv * len(cut.rows) * cut.splits, 1, 1)
+    return Plan(
+        _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SPLITKV_SMEM=smem, RF_MERGED=int(merged)),
+        {**_outputs(p), **({"O_part": ((*parts, p.d), _F32), "LSE_part": (parts, _F32)} if merged else {})},
+        (Launch("splitkv", grid, _patch_threads(t), smem, args), *([_merge(*parts)] if merged else [])),
+        chosen={"num_splits": cut.splits},
+    )
+
+
+def _merge(splits: int, B: int, H: int, N: int) -> Launch:
+    args: Arguments = ("O_part", "LSE_part", "O", "LSE", *_sizes(B, H, N, splits))
+    return Launch("splitkv_merge", (ceil_div(B * H * N, _PASS_WARPS), 1, 1), (_PASS_WARPS * _LANES, 1, 1), 0, args)
+
+
+def merge_plan(parts: int, B: int, H: int, N: int, d: int, dtype: str = "fp32") -> Plan:
+    """splitkv's merge by itself, for partial results from anywhere: O_part [parts, B, H, N, d] and LSE_part [parts, B, H, N], both float32.
+
+    Buffers are O [B, H, N, d] of storage type `dtype` and LSE [B, H, N]. A part with LSE = -inf has no weight, and its O is not read.
+    rawflash.merge_partials does the same in NumPy.
+    """
+    p = Problem(B=B, H=H, N=N, d=d, dtype=dtype)
+    plan = splitkv_plan(p, Tiling(16, 16, num_splits=1))
+    return replace(plan, buffers=_outputs(p), launches=(_merge(parts, B, H, N),), chosen={})

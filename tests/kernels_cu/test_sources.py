@@ -42,7 +42,7 @@ def test_size_width_and_manners(path: Path) -> None:
     assert not re.search(r"\b(printf|assert|TODO|cudaMalloc|main)\b", text)
 
 
-@pytest.mark.parametrize("name", ["online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe", "fa2_lazy"])
+@pytest.mark.parametrize("name", ["online", "fa1", "fa1_qout", "fa2", "fa2_mma", "fa2_pipe", "fa2_lazy", "splitkv"])
 def test_rescaling_lines_are_tagged(name: str) -> None:
     source = read_source(LADDER[name].file)
     tagged = tagged_lines(source, "rescale")
@@ -62,7 +62,7 @@ def test_no_spills(name: str, arch: str) -> None:
                 problem, tiling = Problem(d=d, causal=causal), Tiling(side, side)
                 if variant.invalid_reason(problem, tiling, A100) is None:
                     plan = variant.plan(problem, tiling)
-                    threads = {launch.entry: launch.cta[0] for launch in plan.launches}
+                    threads = {entry: 256 for entry in variant.entry_points} | {launch.entry: launch.cta[0] for launch in plan.launches}
                     for kernel, used in compile_source(source, plan.defines, arch).resources.items():
                         assert used.spill_bytes == 0, (kernel, causal, d, side)
                         assert used.registers * threads.get(kernel, 256) <= 65536
