@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Plan:
     buffers: dict[str, tuple[tuple[int, ...], np.dtype]]
     launches: tuple[Launch, ...]
     S_roundings: int = 0
-    chosen: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
