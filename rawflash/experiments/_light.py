@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from rawflash.config import gpu_values
@@ -25,6 +26,7 @@ from rawflash.work import asked_bytes, work_from
 __all__ = ["Judged", "all_gpus", "judge_on", "refusal", "sheet"]
 
 
+@cache
 def sheet(name: str) -> Gpu:
     """The GPU described by conf/gpu/<name>.yaml."""
     return Gpu.from_dict(gpu_values(name))
