@@ -55,6 +55,7 @@ class KernelConf:
     scale_pass: bool = False
     lazy_threshold: Optional[float] = 8.0  # noqa: UP045
     poly_fraction: float = 0.25
+    poly_degree: int = 4
     num_splits: Union[int, str] = "auto"  # noqa: UP007
 
 
@@ -284,7 +285,7 @@ def _tiling(values: Mapping[str, Any]) -> Tiling:
         if not 1 <= size <= MAX_BLOCK:
             raise UsageError(f"{name}={size} is not the side of a tile: give a whole number from 1 to {MAX_BLOCK}, such as 64")
     kernel = values["kernel"]
-    options = {name: kernel[name] for name in ("scale_pass", "lazy_threshold", "poly_fraction")}
+    options = {name: kernel[name] for name in ("scale_pass", "lazy_threshold", "poly_fraction", "poly_degree")}
     splits = kernel["num_splits"]
     if splits != "auto" and not (isinstance(splits, int) and not isinstance(splits, bool) and splits >= 1):
         raise UsageError(f"kernel.num_splits={splits} is not a number of splits: give a whole number of at least 1, or auto")

@@ -36,6 +36,7 @@ class Tiling:
     scale_pass      unfused only: softmax_scale is a pass over S of its own, instead of a factor inside the product
     lazy_threshold  fa2_lazy only: O and l are rescaled when a maximum grew by more than 2^this, 0 to 15; None: in every tile
     poly_fraction   fa2_lazy only: share of the exponentials that are polynomials, 0 to 1, taken in whole percents
+    poly_degree     fa2_lazy only: degree of these polynomials, 3 to 5
     num_splits      splitkv only: CTAs that share the keys of a query tile; None: as many as fill `sms` SMs (rawflash.splits)
     sms             SMs of the GPU; run_variant puts in those of the GPU at hand
     """
@@ -45,6 +46,7 @@ class Tiling:
     scale_pass: bool = False
     lazy_threshold: float | None = 8.0
     poly_fraction: float = 0.25
+    poly_degree: int = 4
     num_splits: int | None = None
     sms: int = 108
 
@@ -63,6 +65,8 @@ class Tiling:
         if self.lazy_threshold is not None:
             self._check_range("lazy_threshold", 15, ", or null for a rescale in every tile")
         self._check_range("poly_fraction", 1, "")
+        if isinstance(self.poly_degree, bool) or self.poly_degree not in (3, 4, 5):
+            raise UsageError(f"kernel.poly_degree={self.poly_degree} is not usable: give 3, 4 or 5")
 
     def _check_range(self, name: str, most: float, more: str) -> None:
         value = getattr(self, name)

@@ -211,9 +211,13 @@ def fa2_pipe_plan(p: Problem, t: Tiling) -> Plan:
 
 
 def fa2_lazy_plan(p: Problem, t: Tiling) -> Plan:
-    """fa2_pipe's, with the two knobs of the tiling."""
+    """fa2_pipe's, with the knobs of the tiling."""
     threshold = -1.0 if t.lazy_threshold is None else t.lazy_threshold
-    macros: dict[str, str | int] = {"RF_LAZY_THRESHOLD": f"{threshold!r}f", "RF_POLY_PERCENT": round(100 * t.poly_fraction)}
+    macros: dict[str, str | int] = {
+        "RF_LAZY_THRESHOLD": f"{threshold!r}f",
+        "RF_POLY_PERCENT": round(100 * t.poly_fraction),
+        "RF_POLY_DEGREE": t.poly_degree,
+    }
     return _q_tile_plan("fa2_lazy", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1), **macros)
 
 
