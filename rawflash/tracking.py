@@ -20,6 +20,7 @@ from rawflash.errors import RawflashError, TrackingError
 from rawflash.metrics import METRICS, metric, validate
 from rawflash.owner import is_gone, this_process
 from rawflash.store import Store, TrackingConf, reach, resolve_experiment, resolve_store
+from rawflash.views import view_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -65,7 +66,7 @@ class Tracker:
         found = self._client.get_experiment_by_name(self.experiment)
         if found is None:
             try:
-                return self._client.create_experiment(self.experiment, artifact_location=self.store.artifacts, tags=_KIND)
+                return self._client.create_experiment(self.experiment, artifact_location=self.store.artifacts, tags=_KIND | view_tags())
             except Exception:
                 found = self._client.get_experiment_by_name(self.experiment)  # another process was faster
                 if found is None:
@@ -75,6 +76,9 @@ class Tracker:
                 f"the experiment {self.experiment!r} was deleted in {self.store.shown}: restore it with "
                 f"`mlflow experiments restore --experiment-id {found.experiment_id}`, or choose another with tracking.experiment="
             )
+        for name, value in view_tags().items():
+            if name not in found.tags:
+                self._client.set_experiment_tag(found.experiment_id, name, value)
         return found.experiment_id
 
     def _bury(self) -> None:
