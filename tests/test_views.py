@@ -43,8 +43,6 @@ def test_new_and_old_experiments_have_the_views(made_store: Path, workdir: Path)
             db.execute("delete from experiment_tags where key like 'mlflow.sharedViewState.%'")
         for name in ("new", "other"):  # the store has the second one already
             open_tracker(TrackingConf(experiment=name), workdir)
-            found = db.execute(
-                "select t.key, t.value from experiment_tags t join experiments e using (experiment_id) where e.name=? and t.key like '%View%'",
-                (name,),
-            )
+            of = "from experiment_tags t join experiments e using (experiment_id) where e.name=? and t.key like '%View%'"
+            found = db.execute(f"select t.key, t.value {of}", (name,))
             assert dict(found.fetchall()) == view_tags()
