@@ -15,7 +15,7 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 _BLOCK = re.compile(r"(<!-- table: the default job -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 COMMAND = ("block_size=64", "backend=emu", "tracking=none")
 # Its picture; tests/experiments/test_results.py says when it is an old one.
-PICTURE = ("experiment=traffic", "backend=emu", "tracking=none", f"experiment.publish='{README.parent}/experiments/results'")
+PICTURE = ("experiment=traffic", "tracking=none", f"experiment.publish='{README.parent}/experiments/results'")
 
 
 def table(folder: Path) -> str:

@@ -28,14 +28,15 @@ PUBLISHED = sorted(path.stem for path in RESULTS.glob("*.json"))
 
 def table() -> str:
     """One row per experiment, with the verdicts of its result file."""
-    heads = ["experiment", "shows", "of", "needs a GPU?", *Verdict, "result"]
-    lines = [heads, [":--", ":--", ":--", ":--", *["--:"] * len(Verdict), ":--"]]
+    heads = ["experiment", "shows", "of", "command", "needs a GPU?", *Verdict, "result"]
+    lines = [heads, [*[":--"] * 5, *["--:"] * len(Verdict), ":--"]]
     for name in experiment_names():
         experiment = load(name)
         counts = verdict_counts(read_report(RESULTS / f"{name}.json").rows) if name in PUBLISHED else {}
         result = f"[{name}](results/{name}.md)" if name in PUBLISHED else ""
         numbers = [str(counts.get(verdict, "")) for verdict in Verdict]
-        lines.append([name, experiment.title, experiment.source, "yes" if experiment.needs_gpu else "no", *numbers, result])
+        about = [name, experiment.title, experiment.source, f"`rawflash experiment={name}`", "yes" if experiment.needs_gpu else "no"]
+        lines.append([*about, *numbers, result])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
