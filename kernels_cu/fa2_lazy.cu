@@ -27,12 +27,12 @@
 // (5) HBM bytes (w = 2 bytes per element; query tile i meets the key tiles s(i) .. n(i)-1: 0 .. Tc-1 without a mask, s(i) = n(i) = 0 if none):
 //       Q   read  = B*H*N*d*w
 //       K   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))     without a mask: B*H*Tr*Nkv*d*w
-//       V   read  = B*H*d*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))
-//       O   write = B*H*N*d*w
+//       V   read  = B*H*dv*w * sum(min(Bc*n(i), Nkv) - Bc*s(i) for i in range(Tr))
+//       O   write = B*H*N*dv*w
 //       LSE write = B*H*N*4
 //
-// (6) SMEM bytes (D = d rounded up to 16), 16-bit: Q, K, V; O takes the place of Q:
-//       fa2_lazy smem = 2 * (Br*D + 2*Bc*D)
+// (6) SMEM bytes (D, DV = d, dv rounded up to 16), 16-bit: Q, K, V; O takes the place of Q:
+//       fa2_lazy smem = 2 * (Br*max(D, DV) + Bc*(D + DV))
 //
 // (7) Numerics, besides what fa2_pipe says: a late m overflows nothing. c (S - m') <= tau for every score of a tile, rounding included
 //     (S <= max(m, rowmax S), and rounding keeps order), so P <= 2^tau <= 2^15 < 65504. The key that set m weighed 1, so l >= 1; and
@@ -41,8 +41,8 @@
 //     degree 3 is off by up to 8.8e-5 of itself, less than the rounding of P; but LSE may be off by as much, which is more than plain
 //     attention loses where scores are small. With degree 4, 3.0e-6, it is within the bar of all rungs.
 //
-// (8) Needs: fp16 or bf16 and compute capability 8.0; d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of
-//     Hkv; N, Nkv >= 1; contiguous tensors; a threshold up to 15.
+// (8) Needs: fp16 or bf16 and compute capability 8.0; d and dv multiples of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of
+//     Hkv; N, Nkv >= 1; contiguous rows; a threshold up to 15.
 #include "rf_async.cuh"
 #include "rf_exp2.cuh"
 #include "rf_mask.cuh"
@@ -50,13 +50,14 @@
 #include "rf_wild.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr int d = RF_D, D = rf::round_up(d, 16), Br = RF_BR, Bc = RF_BC, ROWS = rf::PATCH_ROWS, THREADS = Br / ROWS * rf::LANES;
+constexpr int d = RF_D, dv = RF_DV, D = rf::round_up(d, 16), DV = rf::round_up(dv, 16);
+constexpr int Br = RF_BR, Bc = RF_BC, ROWS = rf::PATCH_ROWS, THREADS = Br / ROWS * rf::LANES;
 static_assert(sizeof(T) == 2, "tensor cores multiply 16-bit numbers: RF_DTYPE must be fp16 or bf16");
-static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+static_assert(d % 8 == 0 && d <= 256 && dv % 8 == 0 && dv <= 256, "d and dv must be multiples of 8 up to 256");
 static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
 
-constexpr int Q_CHUNKS = Br * D / rf::CHUNK, KV_CHUNKS = Bc * D / rf::CHUNK;
-static_assert(16 * (Q_CHUNKS + 2 * KV_CHUNKS) == RF_FA2_LAZY_SMEM, "the launch plan states another amount of shared memory");
+constexpr int WIDEST = D > DV ? D : DV, Q_CHUNKS = Br * WIDEST / rf::CHUNK, K_CHUNKS = Bc * D / rf::CHUNK, V_CHUNKS = Bc * DV / rf::CHUNK;
+static_assert(16 * (Q_CHUNKS + K_CHUNKS + V_CHUNKS) == RF_FA2_LAZY_SMEM, "the launch plan states another amount of shared memory");
 
 constexpr float THRESHOLD = RF_LAZY_THRESHOLD;  // in powers of 2; below 0: rescale in every tile, as fa2_pipe does
 constexpr bool LAZY = THRESHOLD >= 0.0f;
@@ -69,13 +70,13 @@ __device__ __forceinline__ float exp2_shared(int n, float x) {
     return (n + 1) * POLYNOMIALS / 100 > n * POLYNOMIALS / 100 ? rf::exp2_polynomial<RF_POLY_DEGREE>(x) : rf::exp2_fast(x);
 }
 
-constexpr bool Q_STAYS = d <= 128;  // in registers; a longer row is read from SMEM for every key tile, so that O has registers enough
+constexpr bool Q_STAYS = d + 2 * dv <= 384;  // in registers; a longer row is read from SMEM for every key tile, so that O has registers enough
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
          const T* __restrict__ K,  // [B, Hkv, Nkv, d]
-         const T* __restrict__ V,  // [B, Hkv, Nkv, d]
-         T* __restrict__ O,        // [B, H, N, d]
+         const T* __restrict__ V,  // [B, Hkv, Nkv, dv]
+         T* __restrict__ O,        // [B, H, N, dv]
          float* __restrict__ LSE,  // [B, H, N]
          const int H, const int Hkv, const int N, const int Nkv, const float softmax_scale)
 {
@@ -83,31 +84,36 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     const unsigned Tr = rf::ceil_div(N, Br), bh = blockIdx.x / Tr;       // b*H + h
     const int i = Tr - 1 - blockIdx.x % Tr, thread = threadIdx.x, lane = rf::lane_index();
     const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;   // this warp's first row: in the tile, in the head
-    const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const size_t q_row = static_cast<size_t>(bh) * N;  // of LSE
+    const unsigned kv = rf::kv_head(bh, H, Hkv);
+    const auto Q_rows = rf::head_rows<d>(Q, bh, H, N), K_rows = rf::head_rows<d>(K, kv, Hkv, Nkv);
+    const auto V_rows = rf::head_rows<dv>(V, kv, Hkv, Nkv);
+    const auto O_rows = rf::head_rows<dv>(O, bh, H, N);
     const rf::Mask mask{N, Nkv};
     const rf::Score score{static_cast<int>(bh % H)};
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
     extern __shared__ __align__(16) uint4 smem[];
-    uint4* const Q_smem = smem + patch * D / rf::CHUNK;  // [16][D], this warp's rows of [Br][D]; O at the end
-    uint4* const K_smem = smem + Q_CHUNKS;               // [Bc][D]
-    uint4* const V_smem = K_smem + KV_CHUNKS;            // [Bc][D]
-    const rf::Patches<D, rf::Order::down> Q_patches(Q_smem), V_patches(V_smem);
+    uint4* const Q_smem = smem + patch * WIDEST / rf::CHUNK;  // [16][D], this warp's rows of Q_i; O [16][DV] at the end
+    uint4* const K_smem = smem + Q_CHUNKS;                    // [Bc][D]
+    uint4* const V_smem = K_smem + K_CHUNKS;                  // [Bc][DV]
+    const rf::Patches<D, rf::Order::down> Q_patches(Q_smem);
     const rf::Patches<D, rf::Order::across> K_patches(K_smem);
+    const rf::Patches<DV, rf::Order::down> V_patches(V_smem);
 
     // -- state -------------------------------------------------------------------------------------------------------------
-    rf::Strip<D> O_reg = {};
+    rf::Strip<DV> O_reg = {};
     float m[2] = {rf::negative_infinity(), rf::negative_infinity()}, l[2] = {};
     bool wild = false;
 
     // -- Q_i, K_0: HBM -> SMEM; Q_i -> registers, with the sign of softmax_scale ---------------------------------------------
     const int first = i * Br, last = min(first + Br, N) - 1;
     const rf::Keys keys = mask.tiles(first, last, Bc);  // that some row of the tile sees
-    const auto copy = [&](uint4* to, const T* X, int key0) {
-        rf::copy_tile<Bc, d, THREADS>(to, X + (kv_row + key0) * d, min(Bc, Nkv - key0), thread);
+    const auto copy = [&](uint4* to, const auto& X, int key0) {
+        rf::copy_tile<Bc, THREADS>(to, X.from(key0), min(Bc, Nkv - key0), thread);
     };
-    rf::copy_tile<ROWS, d, rf::LANES>(Q_smem, Q + (q_row + row0) * d, min(ROWS, N - row0), lane);
-    if (keys.begin < keys.end) copy(K_smem, K, keys.begin);
+    rf::copy_tile<ROWS, rf::LANES>(Q_smem, Q_rows.from(row0), min(ROWS, N - row0), lane);
+    if (keys.begin < keys.end) copy(K_smem, K_rows, keys.begin);
     rf::wait_for_copies();
     __syncwarp();  // so that every lane sees the warp's rows of Q
     const float sign = softmax_scale > 0.0f ? 1.0f : softmax_scale < 0.0f ? -1.0f : 0.0f;
@@ -125,15 +131,15 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
         // -- V_j: HBM -> SMEM, behind S = Q_i K_j^T ------------------------------------------------------------------------
         rf::wait_for_copies();
         __syncthreads();  // so that every warp sees the whole K_j, and none still reads V_{j-1}
-        copy(V_smem, V, key0);
+        copy(V_smem, V_rows, key0);
         rf::Strip<Bc> S;
         if (some_visible) rf::product_QK<T, D, Bc>(S, Q_patch, K_patches);
 
         // -- K_{j+1}: HBM -> SMEM, behind the softmax and O = O + P V_j ----------------------------------------------------
         rf::wait_for_copies();
-        if (!mask.shows_all(first, last, key0, Bc)) wild |= rf::clear_wild<T, Bc, d, THREADS>(V_smem, thread);
+        if (!mask.shows_all(first, last, key0, Bc)) wild |= rf::clear_wild<T, Bc, dv, THREADS>(V_smem, thread);
         __syncthreads();  // so that every warp sees the whole V_j, and none still reads K_j
-        if (key0 + Bc < keys.end) copy(K_smem, K, key0 + Bc);
+        if (key0 + Bc < keys.end) copy(K_smem, K_rows, key0 + Bc);
         if (!some_visible) continue;
         rf::modify(S, scale, score, visible);
         if (!visible.all(ROWS)) rf::hide(S, visible);
@@ -156,7 +162,7 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
                     const float alpha = outgrown[h] ? rf::exp2_fast(c * (m[h] - rf::finite_or_zero(m_new[h]))) : 1.0f;
                     l[h] = __fmul_rn(l[h], alpha);  // [rescale]
 #pragma unroll
-                    for (int n = 0; n < D / 8; ++n)
+                    for (int n = 0; n < DV / 8; ++n)
 #pragma unroll
                         for (int e = 0; e < 2; ++e) O_reg[n][2 * h + e] = __fmul_rn(O_reg[n][2 * h + e], alpha);  // [rescale]
                 }
@@ -183,7 +189,7 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
         }
 
         // -- O = O + P V_j -------------------------------------------------------------------------------------------------
-        rf::add_product_PV<T, D, Bc>(O_reg, S, V_patches);
+        rf::add_product_PV<T, DV, Bc>(O_reg, S, V_patches);
     }
 
     // -- O = O / l, LSE = |softmax_scale| m + ln l: registers -> SMEM -> HBM ------------------------------------------------
@@ -191,17 +197,17 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     for (int h = 0; h < 2; ++h) {
         const float l_row = rf::quad_reduce(l[h], rf::Sum{}), inverse_l = rf::inverse_or_zero(l_row);
 #pragma unroll
-        for (int n = 0; n < D / 8; ++n) O_reg[n][2 * h] *= inverse_l, O_reg[n][2 * h + 1] *= inverse_l;
+        for (int n = 0; n < DV / 8; ++n) O_reg[n][2 * h] *= inverse_l, O_reg[n][2 * h + 1] *= inverse_l;
         const int row = row0 + rf::quad_row() + 8 * h;
         if (rf::quad_lane() == 0 && row < N) LSE[q_row + row] = rf::log_sum_exp(m[h] * rf::folded(fabsf(softmax_scale)), l_row);
     }
     __syncwarp();  // so that no lane still reads Q where O is about to be written
-    rf::store_O<T, D>(Q_smem, O_reg);
+    rf::store_O<T, DV>(Q_smem, O_reg);
     __syncwarp();  // so that every lane sees the warp's rows of O
     if ((rf::Mask::CUTS_BEGIN || rf::Mask::CUTS_END) && __syncthreads_or(wild)) {
         for (int key0 = keys.begin; key0 < keys.end; key0 += Bc)
-            if (!mask.shows_all(first, last, key0, Bc)) rf::add_wild<T, d>(Q_smem, V + (kv_row + key0) * d, {mask, row0, key0, Bc});
+            if (!mask.shows_all(first, last, key0, Bc)) rf::add_wild<T, dv>(Q_smem, V_rows.from(key0), {mask, row0, key0, Bc});
         __syncwarp();  // so that every lane sees what was added
     }
-    if (row0 < N) rf::store_tile<ROWS, d>(O + (q_row + row0) * d, Q_smem, N - row0);
+    if (row0 < N) rf::store_tile<ROWS>(O_rows.from(row0), Q_smem, N - row0);
 }

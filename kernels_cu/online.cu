@@ -18,8 +18,8 @@
 // (5) HBM bytes (w bytes per element; pairs = visible (query, key) pairs of one head, N*Nkv without a mask):
 //       Q   read  = B*H*N*d*w
 //       K   read  = B*H*pairs*d*w
-//       V   read  = B*H*pairs*d*w
-//       O   write = B*H*N*d*w
+//       V   read  = B*H*pairs*dv*w
+//       O   write = B*H*N*dv*w
 //       LSE write = B*H*N*4
 //
 // (6) SMEM bytes:
@@ -28,18 +28,18 @@
 // (7) Numerics: fp32 in registers, whatever HBM holds. A row that sees no key, or only scores of -inf: O = 0, LSE = -inf. NaN in
 //     a visible key or in the query: NaN in that row's O and LSE. Hidden keys and values are not read.
 //
-// (8) Needs: d a multiple of 8 up to 256; H a multiple of Hkv; N, Nkv >= 1; contiguous tensors. Br and Bc play no part.
+// (8) Needs: d and dv multiples of 8 up to 256; H a multiple of Hkv; N, Nkv >= 1; contiguous rows. Br and Bc play no part.
 #include "rf_patch.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr int d = RF_D, WARPS = 8, THREADS = WARPS * rf::LANES;
-static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+constexpr int d = RF_D, dv = RF_DV, WARPS = 8, THREADS = WARPS * rf::LANES;
+static_assert(d % 8 == 0 && d <= 256 && dv % 8 == 0 && dv <= 256, "d and dv must be multiples of 8 up to 256");
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 online(const T* __restrict__ Q,  // [B, H, N, d]
        const T* __restrict__ K,  // [B, Hkv, Nkv, d]
-       const T* __restrict__ V,  // [B, Hkv, Nkv, d]
-       T* __restrict__ O,        // [B, H, N, d]
+       const T* __restrict__ V,  // [B, Hkv, Nkv, dv]
+       T* __restrict__ O,        // [B, H, N, dv]
        float* __restrict__ LSE,  // [B, H, N]
        const int B, const int H, const int Hkv, const int N, const int Nkv, const float softmax_scale)
 {
@@ -49,29 +49,32 @@ online(const T* __restrict__ Q,  // [B, H, N, d]
     if (row >= static_cast<size_t>(B) * H * N) return;
     const unsigned bh = row / N;
     const int i = row - static_cast<size_t>(bh) * N;
-    const size_t kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const unsigned kv = rf::kv_head(bh, H, Hkv);
+    const auto Q_rows = rf::head_rows<d>(Q, bh, H, N), K_rows = rf::head_rows<d>(K, kv, Hkv, Nkv);
+    const auto V_rows = rf::head_rows<dv>(V, kv, Hkv, Nkv);
+    const auto O_rows = rf::head_rows<dv>(O, bh, H, N);
 
     // -- state -------------------------------------------------------------------------------------------------------------
-    float q[rf::slots<d>], O_reg[rf::slots<d>] = {};
+    float q[rf::slots<d>], O_reg[rf::slots<dv>] = {};
     float m = rf::negative_infinity(), l = 0.0f;
 
     // -- q: HBM -> registers -----------------------------------------------------------------------------------------------
-    rf::load_row(q, Q + row * d, d);
+    rf::load_row(q, Q_rows[i], d);
 
     const rf::Mask mask{N, Nkv};
     const rf::Score score{static_cast<int>(bh % H)};
     const int end = mask.end(i);
     for (int key0 = mask.begin(i); key0 < end; key0 += rf::LANES) {
         const int group = min(rf::LANES, end - key0);
-        const T* const K_group = K + (kv_row + key0) * d;
-        const T* const V_group = V + (kv_row + key0) * d;
+        const auto K_group = K_rows.from(key0);
+        const auto V_group = V_rows.from(key0);
 
         // -- s = softmax_scale q . k, K: HBM -> registers ------------------------------------------------------------------
         float s = rf::negative_infinity();
 #pragma unroll 4
         for (int key = 0; key < group; ++key) {
             float k[rf::slots<d>], dot = 0.0f;
-            rf::load_row(k, K_group + key * d, d);
+            rf::load_row(k, K_group[key], d);
 #pragma unroll
             for (int c = 0; c < rf::slots<d>; ++c) dot = fmaf(q[c], k[c], dot);
             dot = rf::warp_reduce(dot, rf::Sum{});
@@ -91,21 +94,21 @@ online(const T* __restrict__ Q,  // [B, H, N, d]
 
         // -- O = alpha O + sum p v, V: HBM -> registers --------------------------------------------------------------------
 #pragma unroll
-        for (int c = 0; c < rf::slots<d>; ++c) O_reg[c] = __fmul_rn(O_reg[c], alpha);  // [rescale]
+        for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] = __fmul_rn(O_reg[c], alpha);  // [rescale]
 #pragma unroll 4
         for (int key = 0; key < group; ++key) {
             const float p_key = rf::from_lane(p, key);
-            float v[rf::slots<d>];
-            rf::load_row(v, V_group + key * d, d);
+            float v[rf::slots<dv>];
+            rf::load_row(v, V_group[key], dv);
 #pragma unroll
-            for (int c = 0; c < rf::slots<d>; ++c) O_reg[c] = fmaf(p_key, v[c], O_reg[c]);
+            for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] = fmaf(p_key, v[c], O_reg[c]);
         }
     }
 
     // -- O = O / l, LSE = m + ln l: registers -> HBM -----------------------------------------------------------------------
     const float inverse_l = rf::inverse_or_zero(l);
 #pragma unroll
-    for (int c = 0; c < rf::slots<d>; ++c) O_reg[c] *= inverse_l;
-    rf::store_row(O + row * d, O_reg, d);
+    for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] *= inverse_l;
+    rf::store_row(O_rows[i], O_reg, dv);
     if (lane == 0) LSE[row] = rf::log_sum_exp(m, l);
 }

@@ -19,32 +19,32 @@
 //     a mask. With 1 split, splitkv writes O and LSE itself and nothing is merged. Exact unless a row's scores in a split are all -inf):
 //       Q        read  = B*Hkv*d*w * sum(rg(t)*parts(t) for t in range(Tg))
 //       K        read  = B*Hkv*d*w * sum(kg(t) for t in range(Tg))               without a mask: B*Hkv*Tg*Nkv*d*w
-//       V        read  = B*Hkv*d*w * sum(kg(t) for t in range(Tg))
-//       O_part   write = B*Hkv*live*d*4 * (splits > 1)
-//       O_part   read  = B*Hkv*live*d*4 * (splits > 1)
+//       V        read  = B*Hkv*dv*w * sum(kg(t) for t in range(Tg))
+//       O_part   write = B*Hkv*live*dv*4 * (splits > 1)
+//       O_part   read  = B*Hkv*live*dv*4 * (splits > 1)
 //       LSE_part write = B*H*N*splits*4 * (splits > 1)
 //       LSE_part read  = B*H*N*splits*4 * (splits > 1)
-//       O        write = B*H*N*d*w
+//       O        write = B*H*N*dv*w
 //       LSE      write = B*H*N*4
 //
 // (6) SMEM bytes (Bp = Bc rounded up to 32), all float: Q, K transposed, V, P:
-//       splitkv       smem = 4 * (Br*d + d*(Bp + 2) + Bc*d + Br*Bp)
+//       splitkv       smem = 4 * (Br*d + d*(Bp + 2) + Bc*dv + Br*Bp)
 //       splitkv_merge smem = 0
 //
 // (7) Numerics: fp32 from SMEM to the merged O. A weight exp(LSE_s - m) is off by what fp32 loses of LSE_s, 2^-24 |LSE_s|. A row that sees no
 //     key, or only scores of -inf, in a part or in all: weight 0, or O = 0, LSE = -inf; what its O_s holds is not read. NaN in a
 //     visible key or in the query: NaN in that row's O and LSE. What a hidden key or value holds reaches nothing.
 //
-// (8) Needs: d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous tensors.
+// (8) Needs: d and dv multiples of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous rows.
 #include "rf_products.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
+constexpr int d = RF_D, dv = RF_DV, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 constexpr bool MERGED = RF_MERGED;  // more than one split
-static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+static_assert(d % 8 == 0 && d <= 256 && dv % 8 == 0 && dv <= 256, "d and dv must be multiples of 8 up to 256");
 static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
 
-constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * d, P_FLOATS = Br * rf::padded<Bc>;
+constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * dv, P_FLOATS = Br * rf::padded<Bc>;
 static_assert(4 * (Q_FLOATS + K_FLOATS + V_FLOATS + P_FLOATS) == RF_SPLITKV_SMEM, "the launch plan states another amount of shared memory");
 
 template <bool PARTIAL>
@@ -67,8 +67,8 @@ struct PackedRows {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
         const T* __restrict__ K,                                // [B, Hkv, Nkv, d]
-        const T* __restrict__ V,                                // [B, Hkv, Nkv, d]
-        typename Stored<MERGED>::type* __restrict__ O_part,     // [splits, B, H, N, d], O itself when there is one split
+        const T* __restrict__ V,                                // [B, Hkv, Nkv, dv]
+        typename Stored<MERGED>::type* __restrict__ O_part,     // [splits, B, H, N, dv], O itself when there is one split
         float* __restrict__ LSE_part,                           // [splits, B, H, N], LSE itself when there is one split
         const int B, const int H, const int Hkv, const int N, const int Nkv, const int splits, const float softmax_scale)
 {
@@ -76,8 +76,10 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
     const int G = H / Hkv, rows = G * N, split = blockIdx.x % splits, lane = rf::lane_index();
     const unsigned Tg = rf::ceil_div(rows, Br), bg = blockIdx.x / splits / Tg;                       // b*Hkv + g
     const int i0 = blockIdx.x / splits % Tg * Br, patch = rf::warp_index() * ROWS, p0 = i0 + patch;  // packed rows
-    const size_t kv_row = static_cast<size_t>(bg) * Nkv, heads = static_cast<size_t>(B) * H;
-    const auto q_row = [=](int p) { return (static_cast<size_t>(bg) * G + p % G) * N + p / G; };     // row of Q, O, LSE
+    const auto K_rows = rf::head_rows<d>(K, bg, Hkv, Nkv);
+    const auto V_rows = rf::head_rows<dv>(V, bg, Hkv, Nkv);
+    const auto head = [=](int p) { return bg * G + p % G; };                                         // b*H + h of a packed row
+    const auto q_row = [=](int p) { return static_cast<size_t>(head(p)) * N + p / G; };              // its row of LSE and of a part of O
     const rf::Mask mask{N, Nkv};
     const PackedRows row(p0, G);
     const auto score_of = [&](int r) { return rf::Score{static_cast<int>(bg % Hkv * G) + row.head[r]}; };
@@ -86,11 +88,11 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
     extern __shared__ __align__(16) float smem[];
     float* const Q_smem = smem;               // [Br][d]
     float* const K_smem = Q_smem + Q_FLOATS;  // [d][Bp + 2], transposed
-    float* const V_smem = K_smem + K_FLOATS;  // [Bc][d]
+    float* const V_smem = K_smem + K_FLOATS;  // [Bc][dv]
     float* const P_smem = V_smem + V_FLOATS;  // [Br][Bp]
 
     // -- state -------------------------------------------------------------------------------------------------------------
-    float O_reg[ROWS][rf::slots<d>] = {};
+    float O_reg[ROWS][rf::slots<dv>] = {};
     float m = rf::negative_infinity(), l = 0.0f;
 
     // -- this split's keys -------------------------------------------------------------------------------------------------
@@ -103,14 +105,14 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
     if (begin < end)
         for (int chunk = threadIdx.x; chunk < Br * d / 4; chunk += THREADS) {
             const int p = i0 + chunk / (d / 4), col = chunk % (d / 4) * 4;
-            reinterpret_cast<float4*>(Q_smem)[chunk] = p < rows ? rf::load4(Q + q_row(p) * d + col) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            reinterpret_cast<float4*>(Q_smem)[chunk] = p < rows ? rf::load4(rf::head_rows<d>(Q, head(p), H, N)[p / G] + col) : float4{};
         }
 
     for (int key0 = begin; key0 < end; key0 += Bc) {
         // -- K_j, V_j: HBM -> SMEM -----------------------------------------------------------------------------------------
         __syncthreads();  // so that no warp still reads the tiles that are about to be overwritten
-        rf::load_tile_transposed<Bc, d, THREADS>(K_smem, K + (kv_row + key0) * d, min(Bc, Nkv - key0));
-        rf::load_tile<Bc, d, THREADS>(V_smem, V + (kv_row + key0) * d, min(Bc, Nkv - key0));
+        rf::load_tile_transposed<Bc, THREADS>(K_smem, K_rows.from(key0), min(Bc, Nkv - key0));
+        rf::load_tile<Bc, THREADS>(V_smem, V_rows.from(key0), min(Bc, Nkv - key0));
         __syncthreads();  // so that every warp sees the whole Q_i, K_j and V_j
 
         const rf::VisibleTo<PackedRows> visible{mask, row, key0, Bc};
@@ -134,7 +136,7 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
 #pragma unroll
             for (int c = 0; c < rf::slots<Bc>; ++c) S[r][c] = rf::exp_fast(S[r][c] - m_row);
 #pragma unroll
-            for (int c = 0; c < rf::slots<d>; ++c) O_reg[r][c] = __fmul_rn(O_reg[r][c], alpha_row);  // [rescale]
+            for (int c = 0; c < rf::slots<dv>; ++c) O_reg[r][c] = __fmul_rn(O_reg[r][c], alpha_row);  // [rescale]
         }
 
         // -- l = alpha l + rowsum P ----------------------------------------------------------------------------------------
@@ -144,27 +146,29 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
         // -- O = O + P V_j -------------------------------------------------------------------------------------------------
         rf::store_P(P_smem + patch * rf::padded<Bc>, S);
         __syncwarp();  // so that every lane sees the P of the warp's rows
-        rf::add_product_PV<d, Bc>(O_reg, P_smem + patch * rf::padded<Bc>, V_smem, visible);
+        rf::add_product_PV<dv, Bc>(O_reg, P_smem + patch * rf::padded<Bc>, V_smem, visible);
     }
 
     // -- O_s = O / l, LSE_s = m + ln l: registers -> HBM -------------------------------------------------------------------
     const float inverse_l = rf::inverse_or_zero(l);
-    const size_t part = split * heads * N;
+    const size_t part = static_cast<size_t>(split) * B * H * N;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         const float inverse_l_row = rf::from_lane(inverse_l, r);
 #pragma unroll
-        for (int c = 0; c < rf::slots<d>; ++c) O_reg[r][c] *= inverse_l_row;
-        if (p0 + r < rows && (!MERGED || inverse_l_row != 0.0f)) rf::store_row(O_part + (part + q_row(p0 + r)) * d, O_reg[r], d);
+        for (int c = 0; c < rf::slots<dv>; ++c) O_reg[r][c] *= inverse_l_row;
+        if (p0 + r >= rows) continue;
+        if constexpr (!MERGED) rf::store_row(rf::head_rows<dv>(O_part, head(p0 + r), H, N)[(p0 + r) / G], O_reg[r], dv);
+        else if (inverse_l_row != 0.0f) rf::store_row(O_part + (part + q_row(p0 + r)) * dv, O_reg[r], dv);
     }
     if (lane < ROWS && p0 + lane < rows) LSE_part[part + q_row(p0 + lane)] = rf::log_sum_exp(m, l);
 }
 
 // -------------------------------------------------------------------- O = sum_s exp(LSE_s - LSE) O_s, LSE = ln sum_s exp LSE_s
 extern "C" __global__ void
-splitkv_merge(const float* __restrict__ O_part,    // [splits, B, H, N, d]
+splitkv_merge(const float* __restrict__ O_part,    // [splits, B, H, N, dv]
               const float* __restrict__ LSE_part,  // [splits, B, H, N]
-              T* __restrict__ O,                   // [B, H, N, d]
+              T* __restrict__ O,                   // [B, H, N, dv]
               float* __restrict__ LSE,             // [B, H, N]
               const int B, const int H, const int N, const int splits)
 {
@@ -173,7 +177,7 @@ splitkv_merge(const float* __restrict__ O_part,    // [splits, B, H, N, d]
     const size_t rows = static_cast<size_t>(B) * H * N, row = static_cast<size_t>(blockIdx.x) * (blockDim.x / rf::LANES) + rf::warp_index();
     if (row >= rows) return;
 
-    float O_reg[rf::slots<d>] = {};
+    float O_reg[rf::slots<dv>] = {};
     float m = rf::negative_infinity(), l = 0.0f;
     for (int first = 0; first < splits; first += rf::LANES) {
         // -- m' = max(m, max LSE_s), alpha = exp(m - m'), weights exp(LSE_s - m') of 32 parts ------------------------------
@@ -187,23 +191,23 @@ splitkv_merge(const float* __restrict__ O_part,    // [splits, B, H, N, d]
         l = __fmul_rn(l, alpha);  // [rescale]
         l += rf::warp_reduce(weight, rf::Sum{});
 #pragma unroll
-        for (int c = 0; c < rf::slots<d>; ++c) O_reg[c] = __fmul_rn(O_reg[c], alpha);  // [rescale]
+        for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] = __fmul_rn(O_reg[c], alpha);  // [rescale]
 
         // -- O = O + weight O_s: HBM -> registers --------------------------------------------------------------------------
         for (int s = 0; s < min(rf::LANES, splits - first); ++s) {
             if (rf::from_lane(LSE_reg, s) == rf::negative_infinity()) continue;  // the part saw nothing and wrote no O_s
-            float O_s[rf::slots<d>];
-            rf::load_row(O_s, O_part + ((first + s) * rows + row) * d, d);
+            float O_s[rf::slots<dv>];
+            rf::load_row(O_s, O_part + ((first + s) * rows + row) * dv, dv);
             const float weight_s = rf::from_lane(weight, s);
 #pragma unroll
-            for (int c = 0; c < rf::slots<d>; ++c) O_reg[c] = fmaf(weight_s, O_s[c], O_reg[c]);
+            for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] = fmaf(weight_s, O_s[c], O_reg[c]);
         }
     }
 
     // -- O = O / l, LSE = m + ln l: registers -> HBM -----------------------------------------------------------------------
     const float inverse_l = rf::inverse_or_zero(l);
 #pragma unroll
-    for (int c = 0; c < rf::slots<d>; ++c) O_reg[c] *= inverse_l;
-    rf::store_row(O + row * d, O_reg, d);
+    for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] *= inverse_l;
+    rf::store_row(rf::head_rows<dv>(O, row / N, H, N)[row % N], O_reg, dv);
     if (lane == 0) LSE[row] = rf::log_sum_exp(m, l);
 }

@@ -27,8 +27,8 @@
 //       P_drop write = B*H*N*Nkv*w * dropped
 //       P_drop read  = B*H*N*Nkv*w * dropped
 //       Z      write = B*H*N*Nkv * dropped
-//       V      read  = B*H*Tr*Nkv*d*w
-//       O      write = B*H*N*d*w
+//       V      read  = B*H*Tr*Nkv*dv*w
+//       O      write = B*H*N*dv*w
 //       LSE    write = B*H*N*4
 //
 // (6) SMEM bytes (Bp = Bc rounded up to 32), all float:
@@ -38,24 +38,24 @@
 //       unfused_mask    smem = 0
 //       unfused_softmax smem = 4 * warps*Nkv if s_reads == 1 else 0          a row of S per warp
 //       unfused_dropout smem = 0
-//       unfused_output  smem = 4 * (Bc*d + Br*Bp)                            V, P
+//       unfused_output  smem = 4 * (Bc*dv + Br*Bp)                            V, P
 //
 // (7) Numerics: fp32 in each kernel, rounded to the storage type between them. So fp16 scores beyond 65504 become infinite here, as they
 //     did there. A row that sees no key, or only scores of -inf: O = 0, LSE = -inf (a framework gave NaN). NaN in a visible key or in the
 //     query: NaN in that row's O and LSE. What a hidden key or value holds reaches nothing. LSE is that of P, before dropout.
 //
-// (8) Needs: d a multiple of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous tensors.
+// (8) Needs: d and dv multiples of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous rows.
 #include "rf_philox.cuh"
 #include "rf_products.cuh"
 #include "rf_rows.cuh"
 
 using T = rf::RF_DTYPE;
-constexpr int d = RF_D, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
+constexpr int d = RF_D, dv = RF_DV, Br = RF_BR, Bc = RF_BC, ROWS = rf::ROWS, THREADS = Br / ROWS * rf::LANES;
 constexpr bool ROW_ON_CHIP = RF_ROW_ON_CHIP;
-static_assert(d % 8 == 0 && d <= 256, "d must be a multiple of 8 up to 256");
+static_assert(d % 8 == 0 && d <= 256 && dv % 8 == 0 && dv <= 256, "d and dv must be multiples of 8 up to 256");
 static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
 
-constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * d, P_FLOATS = Br * rf::padded<Bc>;
+constexpr int Q_FLOATS = Br * d, K_FLOATS = d * rf::transposed_pitch<Bc>, V_FLOATS = Bc * dv, P_FLOATS = Br * rf::padded<Bc>;
 static_assert(4 * (Q_FLOATS + K_FLOATS) == RF_SCORES_SMEM, "the launch plan states another amount of shared memory for unfused_scores");
 static_assert(4 * (V_FLOATS + P_FLOATS) == RF_OUTPUT_SMEM, "the launch plan states another amount of shared memory for unfused_output");
 
@@ -71,14 +71,16 @@ unfused_scores(const T* __restrict__ Q,  // [B, H, N, d]
     // -- where am I --------------------------------------------------------------------------------------------------------
     const unsigned Tr = rf::ceil_div(N, Br), Tc = rf::ceil_div(Nkv, Bc), bh = blockIdx.x / Tc / Tr;  // b*H + h
     const int i0 = blockIdx.x / Tc % Tr * Br, key0 = blockIdx.x % Tc * Bc, patch = rf::warp_index() * ROWS, row0 = i0 + patch;
-    const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const size_t q_row = static_cast<size_t>(bh) * N;  // of S
+    const unsigned kv = rf::kv_head(bh, H, Hkv);
+    const auto Q_rows = rf::head_rows<d>(Q, bh, H, N), K_rows = rf::head_rows<d>(K, kv, Hkv, Nkv);
 
     float* const Q_smem = smem;               // [Br][d]
     float* const K_smem = Q_smem + Q_FLOATS;  // [d][Bp + 2], transposed
 
     // -- Q_i, K_j: HBM -> SMEM ---------------------------------------------------------------------------------------------
-    rf::load_tile<Br, d, THREADS>(Q_smem, Q + (q_row + i0) * d, min(Br, N - i0));
-    rf::load_tile_transposed<Bc, d, THREADS>(K_smem, K + (kv_row + key0) * d, min(Bc, Nkv - key0));
+    rf::load_tile<Br, THREADS>(Q_smem, Q_rows.from(i0), min(Br, N - i0));
+    rf::load_tile_transposed<Bc, THREADS>(K_smem, K_rows.from(key0), min(Bc, Nkv - key0));
     __syncthreads();  // so that every warp sees the whole Q_i and K_j
 
     // -- S: registers -> HBM -----------------------------------------------------------------------------------------------
@@ -202,24 +204,27 @@ unfused_dropout(const T* __restrict__ P,          // [B, H, N, Nkv]
 // ------------------------------------------------------------------------------------------------------------------ O = P V
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 unfused_output(const T* __restrict__ P,  // [B, H, N, Nkv], P_drop when there is one
-               const T* __restrict__ V,  // [B, Hkv, Nkv, d]
-               T* __restrict__ O,        // [B, H, N, d]
+               const T* __restrict__ V,  // [B, Hkv, Nkv, dv]
+               T* __restrict__ O,        // [B, H, N, dv]
                const int H, const int Hkv, const int N, const int Nkv)
 {
     // -- where am I --------------------------------------------------------------------------------------------------------
     const unsigned Tr = rf::ceil_div(N, Br), bh = blockIdx.x / Tr;  // b*H + h
     const int patch = rf::warp_index() * ROWS, row0 = blockIdx.x % Tr * Br + patch;
-    const size_t q_row = static_cast<size_t>(bh) * N, kv_row = static_cast<size_t>(rf::kv_head(bh, H, Hkv)) * Nkv;
+    const size_t q_row = static_cast<size_t>(bh) * N;  // of P
+    const unsigned kv = rf::kv_head(bh, H, Hkv);
+    const auto V_rows = rf::head_rows<dv>(V, kv, Hkv, Nkv);
+    const auto O_rows = rf::head_rows<dv>(O, bh, H, N);
 
-    float* const V_smem = smem;                                           // [Bc][d]
+    float* const V_smem = smem;                                           // [Bc][dv]
     float* const P_smem = V_smem + V_FLOATS + patch * rf::padded<Bc>;     // [Br][Bp], the warp's own rows of it
 
-    float O_reg[ROWS][rf::slots<d>] = {};
+    float O_reg[ROWS][rf::slots<dv>] = {};
     for (int key0 = 0; key0 < Nkv; key0 += Bc) {
         // -- V_j, P_ij: HBM -> SMEM ----------------------------------------------------------------------------------------
         const int valid = min(Bc, Nkv - key0);
         __syncthreads();  // so that no warp still reads V_{j-1}
-        rf::load_tile<Bc, d, THREADS>(V_smem, V + (kv_row + key0) * d, valid);
+        rf::load_tile<Bc, THREADS>(V_smem, V_rows.from(key0), valid);
         float P_reg[ROWS][rf::slots<Bc>] = {};
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
@@ -228,11 +233,11 @@ unfused_output(const T* __restrict__ P,  // [B, H, N, Nkv], P_drop when there is
         __syncthreads();  // so that every warp sees the whole V_j, and its own rows of P_ij
 
         // -- O = O + P_ij V_j ----------------------------------------------------------------------------------------------
-        rf::add_product_PV<d, Bc>(O_reg, P_smem, V_smem, rf::Visible{{N, Nkv}, row0, key0, Bc});
+        rf::add_product_PV<dv, Bc>(O_reg, P_smem, V_smem, rf::Visible{{N, Nkv}, row0, key0, Bc});
     }
 
     // -- O: registers -> HBM -----------------------------------------------------------------------------------------------
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
-        if (row0 + r < N) rf::store_row(O + (q_row + row0 + r) * d, O_reg[r], d);
+        if (row0 + r < N) rf::store_row(O_rows[row0 + r], O_reg[r], dv);
 }

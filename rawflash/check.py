@@ -108,7 +108,7 @@ def compare(
     """
     if expected is None:
         expected = inputs_and_expected(problem)[1] if inputs is None else expect(problem, inputs)
-    fault = _form(O, "O", problem.shape_q, problem.numpy_dtype) or _form(LSE, "LSE", problem.shape_lse, np.dtype(np.float32))
+    fault = _form(O, "O", problem.shape_o, problem.numpy_dtype) or _form(LSE, "LSE", problem.shape_lse, np.dtype(np.float32))
     if not fault:
         got_O, got_LSE = to_f64(O, problem.dtype), LSE.astype(np.float64)
         fault = _pattern(got_O, expected.O, "O") or _pattern(got_LSE, expected.LSE, "LSE")

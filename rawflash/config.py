@@ -69,6 +69,8 @@ class ProblemConf:
     N: int = MISSING
     Nkv: Optional[int] = None  # noqa: UP045
     d: int = MISSING
+    dv: Optional[int] = None  # noqa: UP045
+    layout: str = "bhnd"
     dtype: str = MISSING
     causal: Union[bool, str] = MISSING  # noqa: UP007
     softmax_scale: Optional[float] = None  # noqa: UP045
@@ -269,7 +271,7 @@ def _variants(names: list[str]) -> tuple[str, ...]:
 
 def _problem(values: Mapping[str, Any]) -> Problem:
     """The library accepts empty problems; a command line that asks for one is a slip."""
-    for name in ("B", "H", "Hkv", "N", "Nkv", "d"):
+    for name in ("B", "H", "Hkv", "N", "Nkv", "d", "dv"):
         size = values["problem"][name]
         if size is not None and size <= 0:
             raise UsageError(f"problem.{name}={size} is not a size: give a whole number of at least 1")

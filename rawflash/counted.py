@@ -92,7 +92,8 @@ def traffic_markdown(
     out = [
         f"# {title}: HBM bytes by tensor (counted on the emulator, modelled by the closed form)",
         "",
-        f"B={problem.B} H={problem.H} Hkv={problem.Hkv} N={problem.N} Nkv={problem.Nkv} d={problem.d} {problem.dtype} "
+        f"B={problem.B} H={problem.H} Hkv={problem.Hkv} N={problem.N} Nkv={problem.Nkv} d={problem.d} dv={problem.dv} {problem.dtype} "
+        f"layout={problem.layout} "
         f"causal={problem.causal} window_left={problem.window_left} window_right={problem.window_right} softcap={problem.softcap}, "
         f"Br={tiling.Br} Bc={tiling.Bc}",
         "",

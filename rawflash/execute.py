@@ -94,10 +94,10 @@ def invalid_reason(variant: Variant, problem: Problem, tiling: Tiling, gpu: Gpu,
     free = backend.free_host_bytes()
     if reason or free is None or problem.needs_no_launch:
         return reason
-    queries, keys = math.prod(problem.shape_q), math.prod(problem.shape_kv)
+    inputs, O = sum(map(math.prod, (problem.shape_q, problem.shape_k, problem.shape_v))), math.prod(problem.shape_o)
     buffers = variant.plan(problem, tiling).buffers.values()
-    arrays = (queries + 2 * keys) * problem.itemsize + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in buffers)
-    reference = 8 * (4 * queries + 2 * keys)  # float64: Q, K, V, and O of the reference, the baseline and the result
+    arrays = inputs * problem.itemsize + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in buffers)
+    reference = 8 * (inputs + 3 * O)  # float64: Q, K, V, and O of the reference, the baseline and the result
     if 2 * arrays + reference <= free:
         return None
     return (
@@ -190,7 +190,7 @@ class _Run:
 
     def _check_form(self, inputs: dict[str, NDArray[Any]]) -> None:
         """UsageError when given inputs do not have the problem's shapes and storage type. Views are fine: they are copied."""
-        for name, shape in (("Q", self.problem.shape_q), ("K", self.problem.shape_kv), ("V", self.problem.shape_kv)):
+        for name, shape in (("Q", self.problem.shape_q), ("K", self.problem.shape_k), ("V", self.problem.shape_v)):
             x = inputs.get(name)
             if not isinstance(x, np.ndarray) or x.shape != shape or x.dtype != self.problem.numpy_dtype:
                 got = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
@@ -198,7 +198,7 @@ class _Run:
 
     def without_launch(self) -> None:
         """No output row or no key: the result is known, and no grid of zero CTAs is launched."""
-        O = np.zeros(self.problem.shape_q, self.problem.numpy_dtype)
+        O = np.zeros(self.problem.shape_o, self.problem.numpy_dtype)
         self._check(O, np.full(self.problem.shape_lse, -np.inf, np.float32))
         self._count(KernelCounters({}, TensorTraffic(), 0, 0, 0, 0, {}, 0, 0, 0), {})
         self.result.sentence = "nothing to launch: the problem has no query, no head or no key"
@@ -247,12 +247,12 @@ class _Run:
 
     def execute(self) -> None:
         """Run once on poisoned outputs; count, then check."""
-        self.arrays = {name: self.backend.to_device(x) for name, x in self.inputs.items()}
+        self.arrays = {name: self.backend.to_device(np.ascontiguousarray(self.problem.stored(x))) for name, x in self.inputs.items()}
         self.arrays.update({name: self.backend.empty(shape, np.dtype(dtype)) for name, (shape, dtype) in self.plan.buffers.items()})
         self.S_roundings = self.plan.S_roundings
         execution = self.backend.run(self.module, self.plan, self.arrays)
         modelled = self.variant.io(self.problem, self.tiling)
-        self.o_writes = modelled.get("O", (0, 0))[1] / (math.prod(self.problem.shape_q) * self.problem.itemsize)
+        self.o_writes = modelled.get("O", (0, 0))[1] / (math.prod(self.problem.shape_o) * self.problem.itemsize)
         self.result.metrics["io/model_bytes"] = float(sum(read + write for read, write in modelled.values()))
         if execution.counters is not None:
             self.result.metrics["host/emulate_s"] = execution.host_s
@@ -273,7 +273,8 @@ class _Run:
             self.backend.poison(self.arrays[name])
 
     def _check_outputs(self) -> None:
-        self._check(self.backend.to_host(self.arrays["O"]), self.backend.to_host(self.arrays["LSE"]))
+        O = self.problem.stored(self.backend.to_host(self.arrays["O"]))
+        self._check(O, self.backend.to_host(self.arrays["LSE"]))
 
     def _check(self, O: NDArray[Any], LSE: NDArray[Any]) -> None:
         """Compare with the reference; the errors become metrics whether or not they pass."""

@@ -28,13 +28,14 @@ _MODIFIERS = ("problem.window_left", "problem.window_right", "problem.softcap")
 
 def describe(params: Mapping[str, str], skip: Sequence[str] = ()) -> str:
     """A problem and its tiling in one phrase: fp16, B=1 H=2 N=512 d=64, no mask, block 64. `skip` names are left out."""
-    sizes = [f"{n}={params[f'problem.{n}']}" for n in ("B", "H", "Hkv", "N", "Nkv", "d") if _told(params, f"problem.{n}", skip)]
+    sizes = [f"{n}={params[f'problem.{n}']}" for n in ("B", "H", "Hkv", "N", "Nkv", "d", "dv") if _told(params, f"problem.{n}", skip)]
     words = [params["problem.dtype"]] if _told(params, "problem.dtype", skip) else []
     words += [" ".join(sizes)] if sizes else []
     if _told(params, "problem.causal", skip):
         mask = params["problem.causal"]
         words.append({"none": "no mask", "false": "no mask", "true": "causal bottom_right"}.get(mask, f"causal {mask}"))
     words += [f"{key.removeprefix('problem.')}={params[key]}" for key in _MODIFIERS if _told(params, key, skip)]
+    words += ["layout bnhd"] if params.get("problem.layout") == "bnhd" and "problem.layout" not in skip else []
     words += [f"block {params['block_size']}"] if _told(params, "block_size", skip) else []
     return ", ".join(words)
 

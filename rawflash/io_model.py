@@ -41,8 +41,8 @@ def _naive(p: Problem, t: Tiling) -> TensorIO:
     return {
         "Q": (heads * t.Tc(p) * p.N * p.d * w, 0),
         "K": (heads * t.Tr(p) * p.Nkv * p.d * w, 0),
-        "V": (heads * t.Tr(p) * p.Nkv * p.d * w, 0),
-        "O": (0, heads * p.N * p.d * w),
+        "V": (heads * t.Tr(p) * p.Nkv * p.dv * w, 0),
+        "O": (0, heads * p.N * p.dv * w),
         "LSE": (0, heads * p.N * _F32),
         "S": (heads * pairs * _F32 * S_reads, heads * pairs * _F32),
         "P": (heads * pairs * w, heads * pairs * w),
@@ -58,15 +58,15 @@ def unfused_stages(p: Problem, t: Tiling) -> dict[str, TensorIO]:
     matrix, S_reads = heads * p.N * p.Nkv * w, 1 if softmax_warps(p) else 3
     P = "P_drop" if p.dropout_p else "P"
     in_place = {"S": (matrix, matrix)}
-    keys = heads * t.Tr(p) * p.Nkv * p.d * w
+    keys = heads * t.Tr(p) * p.Nkv * w
     stages: dict[str, TensorIO] = {
-        "unfused_scores": {"Q": (heads * t.Tc(p) * p.N * p.d * w, 0), "K": (keys, 0), "S": (0, matrix)},
+        "unfused_scores": {"Q": (heads * t.Tc(p) * p.N * p.d * w, 0), "K": (keys * p.d, 0), "S": (0, matrix)},
         "unfused_scale": in_place if t.scale_pass else {},
         "unfused_softcap": in_place if p.softcap else {},
         "unfused_mask": in_place if p.masked else {},
         "unfused_softmax": {"S": (matrix * S_reads, 0), "P": (0, matrix), "LSE": (0, heads * p.N * _F32)},
         "unfused_dropout": {"P": (matrix, 0), "P_drop": (0, matrix), "Z": (0, matrix // w)} if p.dropout_p else {},
-        "unfused_output": {P: (matrix, 0), "V": (keys, 0), "O": (0, heads * p.N * p.d * w)},
+        "unfused_output": {P: (matrix, 0), "V": (keys * p.dv, 0), "O": (0, heads * p.N * p.dv * w)},
     }
     return {stage: moved for stage, moved in stages.items() if moved}
 
@@ -84,12 +84,12 @@ def _unfused(p: Problem, t: Tiling) -> TensorIO:
 def _online(p: Problem, t: Tiling) -> TensorIO:
     """Every row reads every key and value that it sees."""
     heads, w = p.B * p.H, p.itemsize
-    streamed = heads * p.visible_pairs() * p.d * w
+    streamed = heads * p.visible_pairs() * w
     return {
         "Q": (heads * p.N * p.d * w, 0),
-        "K": (streamed, 0),
-        "V": (streamed, 0),
-        "O": (0, heads * p.N * p.d * w),
+        "K": (streamed * p.d, 0),
+        "V": (streamed * p.dv, 0),
+        "O": (0, heads * p.N * p.dv * w),
         "LSE": (0, heads * p.N * _F32),
     }
 
@@ -101,12 +101,12 @@ def _fa1(p: Problem, t: Tiling) -> TensorIO:
     rows_written = int((np.maximum(1, past - first) * t.rows(p)).sum())
     rows_read = rows_written - p.N
     keys = min(p.Nkv, int(past.max()) * t.Bc) - int(first[0]) * t.Bc
-    row, statistic = heads * p.d * w, heads * _F32
+    qk, vo, statistic = heads * p.d * w, heads * p.dv * w, heads * _F32  # a row of Q and K, of V and O, of LSE
     return {
-        "Q": (rows_written * row, 0),
-        "K": (keys * row, 0),
-        "V": (keys * row, 0),
-        "O": (rows_read * row, rows_written * row),
+        "Q": (rows_written * qk, 0),
+        "K": (keys * qk, 0),
+        "V": (keys * vo, 0),
+        "O": (rows_read * vo, rows_written * vo),
         "LSE": (0, p.N * statistic),
         "m": (rows_read * statistic, rows_written * statistic),
         "l": (rows_read * statistic, rows_written * statistic),
@@ -118,12 +118,12 @@ def _q_outer(p: Problem, t: Tiling) -> TensorIO:
     heads, w = p.B * p.H, p.itemsize
     first, past = t.key_tiles(p)
     keys = int((np.minimum(past * t.Bc, p.Nkv) - first * t.Bc).sum())
-    row = heads * p.d * w
+    qk, vo = heads * p.d * w, heads * p.dv * w  # a row of Q and K, of V and O
     return {
-        "Q": (p.N * row, 0),
-        "K": (keys * row, 0),
-        "V": (keys * row, 0),
-        "O": (0, p.N * row),
+        "Q": (p.N * qk, 0),
+        "K": (keys * qk, 0),
+        "V": (keys * vo, 0),
+        "O": (0, p.N * vo),
         "LSE": (0, heads * p.N * _F32),
     }
 
@@ -132,16 +132,16 @@ def _splitkv(p: Problem, t: Tiling) -> TensorIO:
     """K and V once per packed query tile, Q once per split that has keys; partial O and LSE out and back when there are several splits."""
     cut, w = cut_keys(p, t), p.itemsize
     kv_heads, rows = p.B * p.Hkv, p.B * p.H * p.N
-    keys = kv_heads * int(cut.keys.sum()) * p.d * w
+    keys = kv_heads * int(cut.keys.sum()) * w
     io: TensorIO = {
         "Q": (kv_heads * int((cut.rows * cut.parts).sum()) * p.d * w, 0),
-        "K": (keys, 0),
-        "V": (keys, 0),
-        "O": (0, rows * p.d * w),
+        "K": (keys * p.d, 0),
+        "V": (keys * p.dv, 0),
+        "O": (0, rows * p.dv * w),
         "LSE": (0, rows * _F32),
     }
     if cut.splits > 1:
-        O_part, LSE_part = kv_heads * cut.live * p.d * _F32, rows * cut.splits * _F32
+        O_part, LSE_part = kv_heads * cut.live * p.dv * _F32, rows * cut.splits * _F32
         io |= {"O_part": (O_part, O_part), "LSE_part": (LSE_part, LSE_part)}
     return io
 

@@ -71,7 +71,7 @@ _ROWS: tuple[tuple[str, str, Provenance, str], ...] = (
     ("smem/requests", "requests", "counted", "warp-wide shared-memory instructions"),
     ("smem/wavefronts", "wavefronts", "counted", "passes through shared memory that these requests took"),
     ("smem/bank_conflicts", "wavefronts", "counted", "wavefronts beyond the ideal"),
-    ("ops/flops", "flop", "modelled", "nominal 4*B*H*d*visible_pairs (masked pairs not counted)"),
+    ("ops/flops", "flop", "modelled", "nominal 2*B*H*(d + dv)*visible_pairs (masked pairs not counted)"),
     ("ops/fma", "ops", "counted", "fused multiply-adds, thread instructions"),
     ("ops/mul", "ops", "counted", "multiplications, thread instructions"),
     ("ops/add", "ops", "counted", "additions and subtractions, thread instructions"),

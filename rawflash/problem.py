@@ -7,7 +7,9 @@
 Row i sees the keys j with  begin(i) <= j < end(i). Its diagonal is key i + Nkv - N, or key i with causal=top_left; a causal mask hides
 what lies right of it, a window what lies more than window_left keys left or window_right keys right of it.
 
-Shapes: Q and O [B, H, N, d], K and V [B, Hkv, Nkv, d], LSE [B, H, N] (always float32), all C-contiguous.
+Shapes: Q [B, H, N, d], K [B, Hkv, Nkv, d], V [B, Hkv, Nkv, dv], O [B, H, N, dv], LSE [B, H, N] (always float32): the axes of every array
+that Python sees. In a device's memory Q, K, V and O have this order of axes (layout=bhnd), or the heads of a row lie side by side,
+[B, N, H, d] (layout=bnhd): `stored` goes from one to the other and back.
 
 Storage: fp32 and fp16 are NumPy's float32 and float16. NumPy has no bf16, so a bf16 array is a uint16 array of its bit
 patterns; `round_to` and `to_f64` convert.
@@ -30,6 +32,7 @@ __all__ = ["CAUSAL", "DISTRIBUTIONS", "DTYPES", "Problem", "make_inputs", "round
 # Name of a storage type -> the NumPy type that holds it.
 DTYPES: dict[str, np.dtype] = {"fp32": np.dtype(np.float32), "fp16": np.dtype(np.float16), "bf16": np.dtype(np.uint16)}
 CAUSAL = ("none", "bottom_right", "top_left")
+LAYOUTS = ("bhnd", "bnhd")
 # Outside of this s / c or c * tanh(s / c) leaves the range of float32.
 SOFTCAP_RANGE = (1e-9, 1e9)
 
@@ -89,6 +92,8 @@ class Problem:
     window_left   most keys left of the diagonal that a row sees; None or -1: no limit
     window_right  the same on the right; a causal mask leaves none there whatever this says
     softcap       bound c of the scores: s becomes c * tanh(s / c); None or 0: off
+    dv            components of V and O; None means d, the number of those of Q and K
+    layout        order of the axes of Q, K, V and O in memory: "bhnd" or "bnhd"
     softmax_scale None means 1/sqrt(d); any finite number is taken as it is, 0 and negative ones included
     distribution  how make_inputs draws Q, K and V: a key of DISTRIBUTIONS
     dropout_p     probability that an element of P is dropped, below 1; those kept are divided by 1 - dropout_p. Which ones is a
@@ -112,12 +117,15 @@ class Problem:
     window_left: int | None = None
     window_right: int | None = None
     softcap: float | None = None
+    dv: int = None  # type: ignore[assignment]  # None at construction means d
+    layout: str = "bhnd"
 
     def __post_init__(self) -> None:
         put = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731 - a frozen dataclass sets its fields once
         for name in ("B", "H", "N", "seed"):
             put(name, _size(name, getattr(self, name), 0))
         put("d", _size("d", self.d, 1))
+        put("dv", self.d if self.dv is None else _size("dv", self.dv, 1))
         put("Hkv", self.H if self.Hkv is None else _size("Hkv", self.Hkv, 0))
         put("Nkv", self.N if self.Nkv is None else _size("Nkv", self.Nkv, 0))
         if self.H % self.Hkv if self.Hkv else self.H:
@@ -128,6 +136,7 @@ class Problem:
         if isinstance(self.causal, bool):
             put("causal", "bottom_right" if self.causal else "none")
         put("causal", _choice("causal", self.causal, CAUSAL))
+        put("layout", _choice("layout", self.layout, LAYOUTS))
         put("distribution", _choice("distribution", self.distribution, tuple(DISTRIBUTIONS)))
         for name in ("window_left", "window_right"):
             put(name, _window(name, getattr(self, name)))
@@ -166,13 +175,33 @@ class Problem:
 
     @property
     def shape_q(self) -> tuple[int, int, int, int]:
-        """Shape of Q and O."""
+        """Shape of Q."""
         return (self.B, self.H, self.N, self.d)
 
     @property
-    def shape_kv(self) -> tuple[int, int, int, int]:
-        """Shape of K and V."""
+    def shape_k(self) -> tuple[int, int, int, int]:
+        """Shape of K."""
         return (self.B, self.Hkv, self.Nkv, self.d)
+
+    @property
+    def shape_v(self) -> tuple[int, int, int, int]:
+        """Shape of V."""
+        return (self.B, self.Hkv, self.Nkv, self.dv)
+
+    @property
+    def shape_o(self) -> tuple[int, int, int, int]:
+        """Shape of O."""
+        return (self.B, self.H, self.N, self.dv)
+
+    @property
+    def stored_shape_o(self) -> tuple[int, ...]:
+        """Shape of O as it lies in memory: what a device allocates."""
+        B, H, N, dv = self.shape_o
+        return self.shape_o if self.layout == "bhnd" else (B, N, H, dv)
+
+    def stored(self, x: NDArray) -> NDArray:
+        """Q, K, V or O [B, heads, rows, d] as its axes lie in memory, or back: a view, [B, rows, heads, d] with layout=bnhd."""
+        return x if self.layout == "bhnd" else x.swapaxes(1, 2)
 
     @property
     def shape_lse(self) -> tuple[int, int, int]:
@@ -208,12 +237,12 @@ class Problem:
         return int(self.visible_keys().sum())
 
     def flops(self) -> int:
-        """Nominal FLOPs, 2 per multiply-add of Q K^T and P V over the visible pairs: 4*B*H*d*visible_pairs."""
-        return 4 * self.B * self.H * self.d * self.visible_pairs()
+        """Nominal FLOPs, 2 per multiply-add of Q K^T and P V over the visible pairs: 2*B*H*(d + dv)*visible_pairs."""
+        return 2 * self.B * self.H * (self.d + self.dv) * self.visible_pairs()
 
     def ideal_bytes(self) -> int:
-        """HBM bytes when Q, K, V are read once and O is written once (4*B*H*N*d elements when Hkv=H and Nkv=N)."""
-        return (2 * math.prod(self.shape_q) + 2 * math.prod(self.shape_kv)) * self.itemsize
+        """HBM bytes when Q, K, V are read once and O is written once (4*B*H*N*d elements when Hkv=H, Nkv=N and dv=d)."""
+        return sum(map(math.prod, (self.shape_q, self.shape_k, self.shape_v, self.shape_o))) * self.itemsize
 
 
 def round_to(x: NDArray[np.floating], dtype: str) -> NDArray:
@@ -234,8 +263,11 @@ def to_f64(x: NDArray, dtype: str) -> NDArray[np.float64]:
 
 
 def make_inputs(problem: Problem) -> dict[str, NDArray]:
-    """Q [B,H,N,d], K and V [B,Hkv,Nkv,d] in the problem's storage type, C-contiguous, a function of the problem alone."""
-    shapes = {"Q": problem.shape_q, "K": problem.shape_kv, "V": problem.shape_kv}
+    """Q [B,H,N,d], K [B,Hkv,Nkv,d], V [B,Hkv,Nkv,dv] in the problem's storage type, C-contiguous, a function of the problem alone.
+
+    The numbers do not depend on the layout.
+    """
+    shapes = {"Q": problem.shape_q, "K": problem.shape_k, "V": problem.shape_v}
     draw = DISTRIBUTIONS[problem.distribution]
     return {
         name: round_to(draw(np.random.default_rng([problem.seed, index]), shape), problem.dtype)

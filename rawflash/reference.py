@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 def attention_f64(Q: Array, K: Array, V: Array, problem: Problem) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """O [B,H,N,d] and LSE [B,H,N] in float64, from Q, K, V in the problem's storage type."""
+    """O [B,H,N,dv] and LSE [B,H,N] in float64, from Q, K, V in the problem's storage type."""
     q, k, v = (to_f64(x, problem.dtype) for x in (Q, K, V))
     return _attention(q, k, v, problem, problem.scale, keep=lambda x: x)
 
@@ -57,7 +57,7 @@ def _attention(
     q: Array, k: Array, v: Array, problem: Problem, scale: float | np.floating, keep: Callable[[Array], Array]
 ) -> tuple[Array, Array]:
     """Three passes over chunks of query rows, in the float type of `q`; `keep` rounds S, P and O as they are stored."""
-    O = np.zeros(problem.shape_q, q.dtype)
+    O = np.zeros(problem.shape_o, q.dtype)
     LSE = np.full(problem.shape_lse, -np.inf, q.dtype)
     begin, end = problem.visible()
     group = problem.H // problem.Hkv if problem.Hkv else 1

@@ -88,7 +88,7 @@ _FIGURES = (
 
 _NOTES = {
     "counted": "counted: exact, by executing the kernels' PTX (regs and SMEM: by the compiler); confl = SMEM bank conflicts",
-    "modelled": "modelled: a formula (FLOP = 4*B*H*d*visible pairs)",
+    "modelled": "modelled: a formula (FLOP = 2*B*H*(d + dv)*visible pairs)",
     "checked": "checked: err = error against float64 / tolerance, right when <= 1",
     "measured": "measured: on the GPU; GB/s = modelled bytes / measured time",
 }

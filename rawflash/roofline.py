@@ -105,7 +105,7 @@ def floor_ms(problem: Problem, gpu: Gpu) -> float:
     begin, end = problem.visible()
     seen = int(end[-1] - begin[0]) if problem.N else 0  # every key between the two is seen by some row
     rows = int((problem.visible_keys() > 0).sum())
-    reads = problem.B * problem.d * problem.itemsize * (problem.H * rows + 2 * problem.Hkv * seen)
+    reads = problem.B * problem.itemsize * (problem.H * rows * problem.d + problem.Hkv * seen * (problem.d + problem.dv))
     return _slowest(problem.flops(), reads, gpu, problem.dtype)
 
 

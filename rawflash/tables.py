@@ -106,7 +106,7 @@ def markdown(table: Table) -> str:
 
 
 def _plain_stars(text: str) -> str:
-    """Markdown would take the stars of 4*B*H*d for emphasis."""
+    """Markdown would take the stars of 2*B*H*(d + dv) for emphasis."""
     return text.replace("*", "\\*")
 
 

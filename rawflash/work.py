@@ -79,4 +79,4 @@ def least_hbm_bytes(counts: Mapping[str, int], problem: Problem, plan: Plan, l2_
 
 
 def _inputs(problem: Problem) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    return (("Q", problem.shape_q), ("K", problem.shape_kv), ("V", problem.shape_kv))
+    return (("Q", problem.shape_q), ("K", problem.shape_k), ("V", problem.shape_v))

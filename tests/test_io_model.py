@@ -28,6 +28,7 @@ PROBLEMS = [
     Problem(B=1, H=1, N=1, Nkv=20000, d=8),
     Problem(B=1, H=2, N=200, Nkv=300, d=32, window_left=40, window_right=3, softcap=20.0),
     Problem(B=1, H=1, N=90, Nkv=33, d=16, causal="top_left", window_left=7),
+    Problem(B=2, H=3, N=70, Nkv=50, d=24, dv=72, layout="bnhd"),
     Problem(B=1, H=1, N=99, Nkv=33, d=16, causal="bottom_right", window_left=50),
     Problem(B=1, H=2, N=20, Nkv=50, d=8, causal="top_left", dropout_p=0.1),
 ]
@@ -85,9 +86,9 @@ def letters(p: Problem, t: Tiling) -> dict[str, Any]:
     return {
         **{"G": G, "Tg": Tg, "rg": lambda i: min(t.Br, G * p.N - i * t.Br), "kg": kg, "parts": parts, "splits": splits},
         **{"live": sum(map(live, range(Tg)))},
-        **{name: getattr(p, name) for name in ("B", "H", "Hkv", "N", "Nkv", "d")},
+        **{name: getattr(p, name) for name in ("B", "H", "Hkv", "N", "Nkv", "d", "dv")},
         **{"w": p.itemsize, "Br": t.Br, "Bc": t.Bc, "Tr": ceil(p.N, t.Br), "Tc": ceil(p.Nkv, t.Bc)},
-        **{"Bp": ceil(t.Bc, 32) * 32, "D": ceil(p.d, 16) * 16},
+        **{"Bp": ceil(t.Bc, 32) * 32, "D": ceil(p.d, 16) * 16, "DV": ceil(p.dv, 16) * 16},
         **{"n": n, "s": s, "v": lambda i: max(1, n(i) - s(i)), "rows": lambda i: min(t.Br, p.N - i * t.Br)},
         **{"pairs": p.visible_pairs(), "s_reads": 1 if softmax_warps(p) else 3, "warps": softmax_warps(p)},
         **{"capped": int(p.softcap is not None), "masked": int(p.masked), "dropped": int(p.dropout_p > 0), "scaled": int(t.scale_pass)},

@@ -15,6 +15,7 @@ from rawflash.problem import CAUSAL, DISTRIBUTIONS, Problem, make_inputs, round_
     [
         *[("N", -1), ("N", 48.5), ("N", "abc"), ("N", True), ("B", -3), ("d", 0), ("Nkv", -1), ("Hkv", 2.0), ("seed", -1), ("seed", None)],
         *[("dtype", "int8"), ("dtype", None), ("causal", "diagonal"), ("causal", 1.5), ("distribution", "cauchy")],
+        *[("dv", 0), ("layout", "nbhd"), ("layout", None)],
         *[("softmax_scale", math.inf), ("softmax_scale", math.nan), ("softmax_scale", "big"), ("softmax_scale", True)],
         *[("window_left", -2), ("window_left", 1.5), ("window_right", "all"), ("window_right", True)],
         *[("softcap", -1), ("softcap", math.inf), ("softcap", 1e-30), ("softcap", "big"), ("softcap", True)],
@@ -34,6 +35,7 @@ def test_heads_that_do_not_divide_are_refused_by_both_numbers(H: int, Hkv: int) 
 def test_defaults_follow_the_other_fields() -> None:
     p = Problem(H=6, N=17)
     assert (p.Hkv, p.Nkv, p.scale) == (6, 17, 0.125)
+    assert (Problem(d=48).dv, Problem(d=48).shape_o) == (48, Problem(d=48).shape_q)
     assert Problem(d=100).scale == pytest.approx(0.1)
     assert Problem(causal=True).causal == "bottom_right"
     assert Problem(causal=False).causal == "none"
@@ -78,6 +80,7 @@ def test_flops_of_known_causal_problems() -> None:
 
 def test_ideal_bytes() -> None:
     assert Problem(B=1, H=1, N=8192, d=128, dtype="bf16").ideal_bytes() == 8388608
+    assert Problem(B=1, H=1, N=2, Nkv=3, d=8, dv=24, dtype="fp32").ideal_bytes() == (2 * 8 + 3 * 8 + 3 * 24 + 2 * 24) * 4
     p = Problem(B=2, H=4, Hkv=2, N=3, Nkv=5, d=8, dtype="fp32")
     assert p.ideal_bytes() == (2 * 2 * 4 * 3 * 8 + 2 * 2 * 2 * 5 * 8) * 4
 

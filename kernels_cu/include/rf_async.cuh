@@ -16,25 +16,25 @@ __device__ __forceinline__ void copy_chunk(uint4* to, const uint4* from) {
 __device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 /// load_tile (rf_swizzle.cuh), on its way when this returns. A tensor that is not aligned is loaded on the spot.
-template <int ROWS, int d, int THREADS, class T>
-__device__ __forceinline__ void copy_tile(uint4* X_smem, const T* X, int valid, int thread) {
+template <int ROWS, int THREADS, class T, int d>
+__device__ __forceinline__ void copy_tile(uint4* X_smem, const Rows<T, d>& X, int valid, int thread) {
     using Lies = Swizzle<round_up(d, 16)>;
     constexpr int CHUNKS = Lies::CHUNKS, ALL = ROWS * CHUNKS;
-    if (!is_aligned16(X)) {
-        load_tile<ROWS, d, THREADS>(X_smem, X, valid, thread);
+    if (!is_aligned16(X.first)) {
+        load_tile<ROWS, THREADS>(X_smem, X, valid, thread);
     } else if (valid >= ROWS && d % 16 == 0) {  // a whole tile
 #pragma unroll
         for (int n = 0; n < ceil_div(ALL, THREADS); ++n) {
             const int chunk = thread + n * THREADS;
             if (ALL % THREADS == 0 || chunk < ALL)
-                copy_chunk(X_smem + Lies::position(chunk / CHUNKS, chunk % CHUNKS), reinterpret_cast<const uint4*>(X) + chunk);
+                copy_chunk(X_smem + Lies::position(chunk / CHUNKS, chunk % CHUNKS), chunk_of_tile<CHUNKS>(X, chunk));
         }
     } else {
 #pragma unroll 1
         for (int chunk = thread; chunk < ALL; chunk += THREADS) {
             const int row = chunk / CHUNKS, c = chunk % CHUNKS;
             uint4* const to = X_smem + Lies::position(row, c);
-            if (row < valid && c < d / CHUNK) copy_chunk(to, reinterpret_cast<const uint4*>(X + row * d + c * CHUNK));
+            if (row < valid && c < d / CHUNK) copy_chunk(to, reinterpret_cast<const uint4*>(X[row] + c * CHUNK));
             else *to = uint4{};
         }
     }

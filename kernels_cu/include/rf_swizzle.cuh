@@ -14,6 +14,7 @@
 //
 // Rows past the end of the tensor and columns past d become zeros, so that SMEM never holds what an earlier tile, or kernel, left.
 #pragma once
+#include "rf_layout.cuh"
 #include "rf_mma_sm80.cuh"
 
 namespace rf {
@@ -61,6 +62,13 @@ class Patches {
 template <class T>
 __device__ __forceinline__ bool is_aligned16(const T* p) { return reinterpret_cast<size_t>(p) % 16 == 0; }
 
+/// Where chunk n of a tile starts in HBM, counted in rows of C chunks; for rows that follow each other and have no gap at their ends.
+template <int C, class T, int d>
+__device__ __forceinline__ const uint4* chunk_of_tile(const Rows<T, d>& X, int n) {
+    if (ROWS_FOLLOW && C * CHUNK == d) return reinterpret_cast<const uint4*>(X.first) + n;
+    return reinterpret_cast<const uint4*>(X[n / C]) + n % C;
+}
+
 /// 8 elements: one vector load if the tensor is aligned for it, else eight scalar ones.
 template <class T>
 __device__ __forceinline__ uint4 load_chunk(const T* p, bool aligned) {
@@ -77,42 +85,42 @@ __device__ __forceinline__ void store_scalars(T* p, uint4 x) {
     for (int e = 0; e < CHUNK; ++e) p[e].bits = static_cast<unsigned short>(word[e / 2] >> (e % 2 * 16));
 }
 
-/// HBM -> SMEM: ROWS rows of d elements, zeros for row >= valid. Call with THREADS threads, numbered `thread`.
+/// HBM -> SMEM: ROWS rows, zeros for row >= valid. Call with THREADS threads, numbered `thread`.
 ///
 /// A warp reads 512 bytes without a gap. Thread n moves the chunks n, n + THREADS, ... in the order of HBM.
-template <int ROWS, int d, int THREADS, class T>
-__device__ __forceinline__ void load_tile(uint4* X_smem, const T* X, int valid, int thread) {
+template <int ROWS, int THREADS, class T, int d>
+__device__ __forceinline__ void load_tile(uint4* X_smem, const Rows<T, d>& X, int valid, int thread) {
     using Lies = Swizzle<round_up(d, 16)>;
     constexpr int CHUNKS = Lies::CHUNKS, ALL = ROWS * CHUNKS;
-    if (valid >= ROWS && is_aligned16(X) && d % 16 == 0) {  // a whole tile
+    if (valid >= ROWS && is_aligned16(X.first) && d % 16 == 0) {  // a whole tile
 #pragma unroll
         for (int n = 0; n < ceil_div(ALL, THREADS); ++n) {
             const int chunk = thread + n * THREADS;
             if (ALL % THREADS == 0 || chunk < ALL)
-                X_smem[Lies::position(chunk / CHUNKS, chunk % CHUNKS)] = reinterpret_cast<const uint4*>(X)[chunk];
+                X_smem[Lies::position(chunk / CHUNKS, chunk % CHUNKS)] = *chunk_of_tile<CHUNKS>(X, chunk);
         }
     } else {
 #pragma unroll 1
         for (int chunk = thread; chunk < ALL; chunk += THREADS) {
             const int row = chunk / CHUNKS, c = chunk % CHUNKS;
-            X_smem[Lies::position(row, c)] = row < valid && c < d / CHUNK ? load_chunk(X + row * d + c * CHUNK, is_aligned16(X)) : uint4{};
+            X_smem[Lies::position(row, c)] = row < valid && c < d / CHUNK ? load_chunk(X[row] + c * CHUNK, is_aligned16(X.first)) : uint4{};
         }
     }
 }
 
 /// SMEM -> HBM: the first `valid` rows. Call with all lanes of a warp.
-template <int ROWS, int d, class T>
-__device__ __forceinline__ void store_tile(T* X, const uint4* X_smem, int valid) {
+template <int ROWS, class T, int d>
+__device__ __forceinline__ void store_tile(const Rows<T, d>& X, const uint4* X_smem, int valid) {
     using Lies = Swizzle<round_up(d, 16)>;
     constexpr int CHUNKS = Lies::CHUNKS;
     const auto each = [&](auto store) {
 #pragma unroll 4
         for (int chunk = lane_index(); chunk < ROWS * CHUNKS; chunk += LANES) {
             const int row = chunk / CHUNKS, c = chunk % CHUNKS;
-            if (row < valid && c < d / CHUNK) store(X + row * d + c * CHUNK, X_smem[Lies::position(row, c)]);
+            if (row < valid && c < d / CHUNK) store(X[row] + c * CHUNK, X_smem[Lies::position(row, c)]);
         }
     };
-    if (is_aligned16(X)) each([](T* p, const uint4& x) { *reinterpret_cast<uint4*>(p) = x; });
+    if (is_aligned16(X.first)) each([](T* p, const uint4& x) { *reinterpret_cast<uint4*>(p) = x; });
     else each([](T* p, const uint4& x) { store_scalars(p, x); });
 }
 

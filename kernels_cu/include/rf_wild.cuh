@@ -34,9 +34,9 @@ __device__ __forceinline__ bool clear_wild(uint4* X_smem, int thread) {
     return met;
 }
 
-/// Adds to each row of a warp's O the wild V of the keys of a tile that it sees. V: the tile's first row in HBM.
+/// Adds to each row of a warp's O the wild V of the keys of a tile that it sees. V: the tile's rows in HBM.
 template <class T, int d>
-__device__ __forceinline__ void add_wild(uint4* O_smem, const T* V, const Visible& visible) {
+__device__ __forceinline__ void add_wild(uint4* O_smem, const Rows<const T, d>& V, const Visible& visible) {
     using Lies = Swizzle<round_up(d, 16)>;
     T* const O = reinterpret_cast<T*>(O_smem);
 #pragma unroll 1
@@ -47,7 +47,7 @@ __device__ __forceinline__ void add_wild(uint4* O_smem, const T* V, const Visibl
             float sum = to_float(at);
 #pragma unroll 1
             for (int key = visible.begin(row); key < visible.end(row); ++key) {
-                const T v = V[static_cast<size_t>(key) * d + col];
+                const T v = V[key][col];
                 if (wild_halves<T>(v.bits)) sum += to_float(v);
             }
             at = from_float<T>(sum);

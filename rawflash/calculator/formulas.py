@@ -81,7 +81,7 @@ def calculate(problem: Problem, tiling: Tiling, gpu: Gpu, layers: int = 1) -> di
         "naive": total_bytes(hbm_bytes("naive", problem, tiling)),
         "tiled": total_bytes(hbm_bytes("fa2", problem, tiling)),
     }
-    cache = 2 * layers * problem.B * problem.Nkv * problem.d * problem.itemsize
+    cache = layers * problem.B * problem.Nkv * (problem.d + problem.dv) * problem.itemsize
     found: dict[str, float | str | None] = {
         "flops": flops,
         **{f"{name}_bytes": n for name, n in moved.items()},

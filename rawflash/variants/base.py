@@ -97,7 +97,7 @@ class Variant:
             if launch.shared_bytes > gpu.smem_block_bytes:
                 return (
                     f"{launch.entry} needs {launch.shared_bytes} bytes of shared memory per CTA for Br={tiling.Br}, Bc={tiling.Bc}, "
-                    f"d={problem.d}; {gpu.name} offers {gpu.smem_block_bytes}: take a smaller block_size"
+                    f"d={problem.d}, dv={problem.dv}; {gpu.name} offers {gpu.smem_block_bytes}: take a smaller block_size"
                 )
             if launch.grid[0] > MOST_CTAS:
                 return (

@@ -13,10 +13,11 @@ _MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a
 
 
 def head_dim(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
-    """d: a multiple of 8 up to 256."""
-    if problem.d % 8 == 0 and problem.d <= _MOST_D:
-        return None
-    return f"d={problem.d} is not supported: d must be a multiple of 8 between 8 and {_MOST_D}"
+    """d and dv: multiples of 8 up to 256."""
+    for name, size in (("d", problem.d), ("dv", problem.dv)):
+        if size % 8 or size > _MOST_D:
+            return f"{name}={size} is not supported: {name} must be a multiple of 8 between 8 and {_MOST_D}"
+    return None
 
 
 def tile_sides(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:

@@ -49,13 +49,15 @@ def _defines(p: Problem, **more: str | int) -> dict[str, str | int]:
         "RF_WINDOW_LEFT": -1 if p.window_left is None or not begin.any() else p.window_left,
         "RF_WINDOW_RIGHT": -1 if p.window_right is None or p.causal != "none" or (end == p.Nkv).all() else p.window_right,
         "RF_SOFTCAP": f"{p.softcap or 0.0!r}f",
+        "RF_LAYOUT": p.layout,
         "RF_D": p.d,
+        "RF_DV": p.dv,
         **more,
     }
 
 
 def _outputs(p: Problem) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
-    return {"O": (p.shape_q, p.numpy_dtype), "LSE": (p.shape_lse, _F32)}
+    return {"O": (p.stored_shape_o, p.numpy_dtype), "LSE": (p.shape_lse, _F32)}
 
 
 def _sizes(*values: int) -> tuple[np.int32, ...]:
@@ -73,8 +75,8 @@ def _scores_smem(p: Problem, t: Tiling) -> int:
 
 
 def _output_smem(p: Problem, t: Tiling) -> int:
-    """V [Bc][d], P [Br][Bp]."""
-    return 4 * (t.Bc * p.d + t.Br * t.Bp)
+    """V [Bc][dv], P [Br][Bp]."""
+    return 4 * (t.Bc * p.dv + t.Br * t.Bp)
 
 
 def naive_plan(p: Problem, t: Tiling) -> Plan:
@@ -196,8 +198,9 @@ def fa2_plan(p: Problem, t: Tiling) -> Plan:
 
 
 def _mma_smem(p: Problem, t: Tiling) -> int:
-    """Q [Br][D], K [Bc][D], V [Bc][D] of 16 bits; D is d rounded up to whole 16 x 16 patches."""
-    return 2 * (t.Br + 2 * t.Bc) * ceil_div(p.d, _PATCH) * _PATCH
+    """Q [Br][D] and later O [Br][DV], K [Bc][D], V [Bc][DV] of 16 bits; D and DV are d and dv rounded up to whole 16 x 16 patches."""
+    D, DV = (ceil_div(size, _PATCH) * _PATCH for size in (p.d, p.dv))
+    return 2 * (t.Br * max(D, DV) + t.Bc * (D + DV))
 
 
 def fa2_mma_plan(p: Problem, t: Tiling) -> Plan:
@@ -230,7 +233,7 @@ def splitkv_plan(p: Problem, t: Tiling) -> Plan:
     grid = (p.B * p.Hkv * len(cut.rows) * cut.splits, 1, 1)
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SPLITKV_SMEM=smem, RF_MERGED=int(merged)),
-        {**_outputs(p), **({"O_part": ((*parts, p.d), _F32), "LSE_part": (parts, _F32)} if merged else {})},
+        {**_outputs(p), **({"O_part": ((*parts, p.dv), _F32), "LSE_part": (parts, _F32)} if merged else {})},
         (Launch("splitkv", grid, _patch_threads(t), smem, args), *([_merge(*parts)] if merged else [])),
         chosen={"num_splits": cut.splits},
     )

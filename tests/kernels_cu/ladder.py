@@ -52,7 +52,7 @@ def run(
 
 def outputs(name: str, problem: Problem, q: Any, k: Any, v: Any, tiling: Tiling = SMALL) -> tuple[NDArray[Any], NDArray[Any]]:
     """O (as float64) and LSE of a variant on inputs that are broadcast to the problem's shapes; checked against the reference."""
-    shapes = {"Q": problem.shape_q, "K": problem.shape_kv, "V": problem.shape_kv}
+    shapes = {"Q": problem.shape_q, "K": problem.shape_k, "V": problem.shape_v}
     given = {"Q": q, "K": k, "V": v}
     inputs = {
         tensor: np.ascontiguousarray(round_to(np.broadcast_to(np.asarray(given[tensor], np.float32), shape), problem.dtype))

@@ -7,7 +7,7 @@ constexpr int d = RF_D, D = rf::round_up(d, 16), ROWS = 32, PATCHES = ROWS / 16 
 /// HBM -> SMEM -> HBM by one CTA of `ROWS / 16` warps; and every patch of the tile, down, across, and down and turned, [patch][lane][4].
 extern "C" __global__ void tile(const T* X, T* Y, unsigned* down_out, unsigned* across_out, unsigned* turned_out, int valid) {
     __shared__ uint4 X_smem[ROWS * D / rf::CHUNK];
-    rf::load_tile<ROWS, d, ROWS / 16 * rf::LANES>(X_smem, X, valid, threadIdx.x);
+    rf::load_tile<ROWS, ROWS / 16 * rf::LANES>(X_smem, rf::head_rows<d>(X, 0, 1, ROWS), valid, threadIdx.x);
     __syncthreads();
     const int first = rf::warp_index() * 16;
     const rf::Patches<D, rf::Order::down> patches(X_smem);
@@ -24,13 +24,13 @@ extern "C" __global__ void tile(const T* X, T* Y, unsigned* down_out, unsigned* 
                 }
             });
         });
-    rf::store_tile<16, d>(Y + first * d, X_smem + first * D / rf::CHUNK, valid - first);
+    rf::store_tile<16>(rf::head_rows<d>(Y, 0, 1, ROWS).from(first), X_smem + first * D / rf::CHUNK, valid - first);
 }
 
 /// S = A A^T and O = S A for one tile of 16 rows: A is Q, K and V at once.
 extern "C" __global__ void products(const T* A, float* S_out, T* O_out) {
     __shared__ uint4 A_smem[16 * D / rf::CHUNK];
-    rf::load_tile<16, d, rf::LANES>(A_smem, A, 16, threadIdx.x);
+    rf::load_tile<16, rf::LANES>(A_smem, rf::head_rows<d>(A, 0, 1, 16), 16, threadIdx.x);
     __syncwarp();
     const rf::Patches<D, rf::Order::down> patches(A_smem);
     const rf::Patches<D, rf::Order::across> across(A_smem);
@@ -43,5 +43,5 @@ extern "C" __global__ void products(const T* A, float* S_out, T* O_out) {
     __syncwarp();
     rf::store_O<T, D>(A_smem, O);
     __syncwarp();
-    rf::store_tile<16, d>(O_out, A_smem, 16);
+    rf::store_tile<16>(rf::head_rows<d>(O_out, 0, 1, 16), A_smem, 16);
 }

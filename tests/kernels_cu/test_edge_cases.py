@@ -53,7 +53,7 @@ def test_rows_that_see_no_key(name: str, masked: int, keys: int) -> None:
     """O = 0 and LSE = -inf, never NaN (pytorch #103749 and many more; ik_llama.cpp #2344, aotriton #235)."""
     rng = np.random.default_rng(1)
     problem = small(masked + keys, keys, causal="bottom_right")
-    O, LSE = outputs(name, problem, *(rng.standard_normal(s) for s in (problem.shape_q, problem.shape_kv, problem.shape_kv)))
+    O, LSE = outputs(name, problem, *(rng.standard_normal(s) for s in (problem.shape_q, problem.shape_k, problem.shape_v)))
     assert (O[0, 0, :masked] == 0).all() and (LSE[0, 0, :masked] == -INF).all()
     assert np.isfinite(LSE[0, 0, masked:]).all()
 

@@ -29,8 +29,8 @@ def lazy(problem: Problem, threshold: float | None = 8.0, polynomials: float = 0
 
 def scored(problem: Problem, scores: Any, values: Any = None) -> dict[str, NDArray[Any]]:
     """Inputs whose every row has these scores (with softmax_scale = 1) and these values."""
-    drawn = np.random.default_rng(0).standard_normal(problem.shape_kv[2:]) if values is None else values
-    parts = {"Q": column(np.ones(problem.N), problem.d), "K": column(scores, problem.d), "V": np.broadcast_to(drawn, problem.shape_kv[2:])}
+    drawn = np.random.default_rng(0).standard_normal(problem.shape_v[2:]) if values is None else values
+    parts = {"Q": column(np.ones(problem.N), problem.d), "K": column(scores, problem.d), "V": np.broadcast_to(drawn, problem.shape_v[2:])}
     return {name: round_to(np.ascontiguousarray(x, np.float32), problem.dtype)[None, None] for name, x in parts.items()}
 
 

@@ -19,7 +19,7 @@ head_dims = pytest.mark.parametrize("d", [8, 16, 24, 32, 40, 48, 64, 80, 96, 128
 
 @cache
 def module(d: int, dtype: str) -> emu.RawModule:
-    free = ("-DRF_CAUSAL=none", "-DRF_WINDOW_LEFT=-1", "-DRF_WINDOW_RIGHT=-1", "-DRF_SOFTCAP=0.0f")
+    free = ("-DRF_CAUSAL=none", "-DRF_WINDOW_LEFT=-1", "-DRF_WINDOW_RIGHT=-1", "-DRF_SOFTCAP=0.0f", "-DRF_LAYOUT=bhnd")
     options = (f"-I{paths.include_dir()}", "--std=c++17", f"-DRF_D={d}", f"-DRF_DTYPE={dtype}", *free)
     return emu.RawModule(code=TEXT, options=options)
 
