@@ -57,7 +57,7 @@ MODELS = dict(zip(METHODS, (_pytorch, _flash, _block_sparse), strict=True))
 
 def allocated(kernel: str, p: Problem, tiling: Tiling) -> int:
     """Bytes that a kernel of the ladder needs in HBM at once: Q, K, V, its outputs and its workspaces."""
-    inputs = math.prod(p.shape_q) + 2 * math.prod(p.shape_kv)
+    inputs = math.prod(p.shape_q) + math.prod(p.shape_k) + math.prod(p.shape_v)
     buffers = LADDER[kernel].plan(p, tiling).buffers.values()
     return inputs * p.itemsize + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in buffers)
 

@@ -37,7 +37,7 @@ UNLISTED = ("naive", "fa1")  # kernels that the table does not have
 
 def outliers(p: Problem) -> dict[str, NDArray[np.float64]]:
     """Q, K, V as the paper draws them, in float64: N(0, 1) and, for one element in a thousand, N(0, 100) on top."""
-    shapes = {"Q": p.shape_q, "K": p.shape_kv, "V": p.shape_kv}
+    shapes = {"Q": p.shape_q, "K": p.shape_k, "V": p.shape_v}
     found = {}
     for index, (name, shape) in enumerate(shapes.items()):
         rng = np.random.default_rng([p.seed, index])
