@@ -19,8 +19,9 @@ from tests.kernels_cu.ladder import A100, SMALL, backend, mismatches, run
 from tests.kernels_cu.mma import bits, every_rung
 
 SIZES = [(1, 1), (1, 20), (16, 16), (17, 33), (40, 7), (64, 64), (65, 97), (130, 70)]
-QUICK = [("fp16", "none", 64, (32, 32)), ("bf16", "bottom_right", 32, (16, 16)), ("fp16", "top_left", 40, (32, 16))]
+QUICK = [("fp16", "none", 64, (32, 32)), ("bf16", "bottom_right", 32, (16, 16))]
 SLOW = [
+    ("fp16", "top_left", 40, (32, 16)),
     ("fp16", "bottom_right", 64, (64, 64)),
     ("bf16", "none", 64, (128, 64)),
     ("fp16", "none", 128, (64, 128)),

@@ -104,7 +104,7 @@ def test_nan_reaches_its_row_from_any_split() -> None:
 def test_heads_find_their_keys_in_a_packed_tile(H: int, Hkv: int) -> None:
     """[A32] V of kv head j is j everywhere, so O of head h is h * Hkv // H; K and V are read once per kv head."""
     problem = Problem(B=1, H=H, Hkv=Hkv, N=2, Nkv=48, d=32, dtype="fp16")
-    values = np.broadcast_to(np.arange(Hkv)[None, :, None, None], problem.shape_kv)
+    values = np.broadcast_to(np.arange(Hkv)[None, :, None, None], problem.shape_v)
     O, _ = outputs("splitkv", problem, 0.0, 1.0, values, split(3))
     assert (O[0, :, :, 0] == (np.arange(H) * Hkv // H)[:, None]).all()
     once = 2 * Hkv * 48 * 32
