@@ -4,7 +4,7 @@
     rawflash compare fa1 fa2                  only these variants, against the first
     rawflash compare <run> <run> ...          these runs, against the first: ids, starts of ids, or names
     rawflash compare <parent> <parent>        the same variants and points of two invocations or sweeps, against the first
-    rawflash compare --filter "<MLflow search syntax>"
+    rawflash compare --filter '<MLflow search syntax>'
 
 Exit codes: 0 compared, 1 the store failed (or, with --fail-on-worse, something is worse), 2 the request cannot be met.
 """

@@ -180,5 +180,5 @@ def _syntax(where: str, order_by: Sequence[str], said: str) -> str:
     asked = f"--filter {where!r}" if where else f"--order-by {', '.join(order_by)!r}"
     return (
         f"MLflow does not understand {asked} ({first[:200]}): write for example "
-        "\"params.`problem.dtype` = 'fp16' and metrics.`io/times_ideal` < 10\""
+        "--filter 'params.`problem.dtype` = \"fp16\" and metrics.`io/times_ideal` < 10'"
     )
