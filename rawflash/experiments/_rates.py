@@ -82,10 +82,10 @@ def measured_rate(lab: Lab, kernel: str, p: Problem, tile: Tiling) -> Cell:
 
 def series_of(rows: list[Row], title: str) -> Iterator[tuple[str, list[int], list[float]]]:
     """(panel, lengths, numbers) of one column, panel by panel."""
-    for panel in dict.fromkeys((row.keys["passes"], row.keys["d"], row.keys["mask"]) for row in rows):
-        mine = [row for row in rows if (row.keys["passes"], row.keys["d"], row.keys["mask"]) == panel]
+    for panel in dict.fromkeys((row.keys["d"], row.keys["mask"]) for row in rows):
+        mine = [row for row in rows if (row.keys["d"], row.keys["mask"]) == panel]
         yield (
-            f"{panel[0]}, d={panel[1]}{', causal' if panel[2] == 'causal' else ''}",
+            f"d={panel[0]}{', causal' if panel[1] == 'causal' else ''}",
             [int(row.keys["N"]) for row in mine],
             [row.cells[title].number for row in mine],
         )

@@ -145,7 +145,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         "fa1_fig2",
         "FlashAttention, Figure 2 (middle): the key block decides the bytes",
         Axis("key block Bc", "2", blocks),
-        Axis("HBM bytes of the forward pass (GB)", "2", (1, 2, 4, 8)),
+        Axis("HBM bytes of the forward pass (GB), counted and published", "2", (1, 2, 4, 8)),
         series,
         "64 x 16 heads, N=1024, d=64, fp16. Executed: counted on one head, scaled. Paper: published, read off the plot.",
         legend=True,

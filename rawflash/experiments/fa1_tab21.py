@@ -102,7 +102,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         "fa1_tab21",
         "Memory against N: quadratic with the scores, linear without",
         Axis("N (queries = keys)", "2", [int(row.keys["N"]) for row in kernels]),
-        Axis("memory (MiB)", "10"),
+        Axis("memory (MiB), published and modelled", "10"),
         series,
         "16 x 8 heads, d=64, fp16. Table 21: published, forward and backward. Fitted, and the kernels here: modelled from tensor sizes.",
         legend=True,

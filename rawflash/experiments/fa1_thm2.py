@@ -95,7 +95,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         "fa1_thm2",
         "FlashAttention, Theorem 2: accesses fall as 1 / M",
         Axis("SRAM M that the block rule fills (elements)", "2", lab.options["M"]),
-        Axis("HBM elements of one head", "10"),
+        Axis("HBM elements of one head, counted", "10"),
         series,
         "Points: Q, K, V and O counted by executing fa1. Dashed: 12 N^2 d^2 / M, modelled; what is above it is the term N d.",
     )

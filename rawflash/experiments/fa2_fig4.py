@@ -29,22 +29,22 @@ def rows(lab: Lab, case: Any) -> Iterable[Row]:
 
 
 def pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
-    """Printed rates as points, the speed of light as dashed lines."""
-    o, series = lab.options, []
-    for color, (panel, N, rate) in enumerate(series_of(list(rows), "paper")):
-        series.append(Series(f"{panel}: paper", N, rate, kind="points", color=color))
-    light = f"{o['kernel']}, speed of light"
-    for color, (panel, N, rate) in enumerate(series_of(list(rows), light)):
-        series.append(Series(f"{panel}: light", N, rate, kind="theory", color=color))
-    yield Chart(
-        o["picture"],
-        f"{o['title']}: printed rates under the speed of light of {o['kernel']}",
-        Axis("N (queries = keys)", "2", o["N"]),
-        Axis("nominal TFLOP/s", limits=(0, o["top"])),
-        series,
-        "Points: published. Dashed: modelled for the forward kernel here, from counts and the data sheet.",
-        legend=True,
-    )
+    """A chart for forward, one for forward and backward: printed rates as points, the speed of light as dashed lines."""
+    o = lab.options
+    for passes in dict.fromkeys(str(row.keys["passes"]) for row in rows):
+        mine = [row for row in rows if row.keys["passes"] == passes]
+        points = [Series(f"{panel}: paper", N, y, kind="points", color=c) for c, (panel, N, y) in enumerate(series_of(mine, "paper"))]
+        light = enumerate(series_of(mine, f"{o['kernel']}, speed of light"))
+        lines = [Series(f"{panel}: {o['kernel']}, light", N, y, kind="theory", color=c) for c, (panel, N, y) in light]
+        yield Chart(
+            f"{o['picture']}_{passes.replace(' ', '_')}",
+            f"{o['title']}: {passes}, under the speed of light of a forward kernel",
+            Axis("N (queries = keys)", "2", o["N"]),
+            Axis("nominal TFLOP/s, published and modelled", limits=(0, o["top"])),
+            [*points, *lines],
+            f"Points: published. Dashed: modelled for {o['kernel']}, forward, from counts and the data sheet of {o['gpu']}.",
+            legend=True,
+        )
 
 
 EXPERIMENT = Experiment(
