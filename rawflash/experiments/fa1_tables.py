@@ -92,7 +92,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         Axis("N (queries = keys)", "2", [int(row.keys["N"]) for row in mine]),
         Axis("time (ms), published and modelled", "10"),
         series,
-        f"16 x 8 heads, d=64, fp16. Times: published, A100 40GB. Dashed: modelled, nominal FLOPs at the tensor peak, 312 TFLOP/s.",
+        "16 x 8 heads, d=64, fp16. Times: published, A100 40GB. Dashed: modelled, nominal FLOPs at the tensor peak, 312 TFLOP/s.",
         legend=True,
     )
 

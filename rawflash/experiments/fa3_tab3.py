@@ -117,6 +117,6 @@ EXPERIMENT = Experiment(
     cases=_cases,
     notes=(
         "kernel: against float64 attention of the rounded inputs; whole: of the inputs as drawn. The paper does not say which it takes.",
-        "Our shape: B=1, H=4, N=1024, d=128 unless the options say otherwise; the paper states none.",
+        "Our shape: B=1, H=4, N=1024, d=64 unless the options say otherwise; the paper states none.",
     ),
 )

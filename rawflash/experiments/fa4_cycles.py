@@ -96,7 +96,7 @@ def _exp(lab: Lab) -> Iterable[Row]:
 
 def _ours(lab: Lab) -> Iterable[Row]:
     """Two key tiles less one: what a tile costs, without what a query tile costs once."""
-    side, d = 128, lab.options["d"]
+    side, d = lab.options["side"], lab.options["d"]
     few, many = (lab.run("fa2_pipe", Problem(B=1, H=1, N=side, Nkv=side * n, d=d), Tiling(side, side)).metrics for n in (1, 2))
     tile = {name: many[name] - few[name] for name in ("ops/ex2", "smem/bytes", "io/hbm_total_bytes")}
     paper = forward_cycles(side, side, d)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rawflash.experiments import _rates, fa2_work, fa3_tab3, fa4_cycles, fa4_lazy
+from rawflash.experiments import _rates, fa2_fig4, fa2_work, fa3_tab3, fa4_cycles, fa4_lazy
 from rawflash.lab import Verdict
 from rawflash.problem import Problem
 from rawflash.tiling import Tiling
@@ -15,12 +15,21 @@ from tests.experiments.labs import A100, Timed, lab_of, rows_of
 
 
 def test_work_besides_the_products_falls_from_fa1_to_fa2(tmp_path: Path) -> None:
-    lab = lab_of("fa2_work", tmp_path, sizes=[[128, 32]], block=32, causal_kernels=["fa2"], causal_sizes=[[256, 32]], tolerance=0.1)
+    lab = lab_of(
+        "fa2_work",
+        tmp_path,
+        kernels=["fa1", "fa2"],
+        sizes=[[64, 32]],
+        block=16,
+        causal_kernels=["fa2"],
+        causal_sizes=[[128, 32]],
+        tolerance=0.1,
+    )
     work, skipped = ([row for row in rows_of("fa2_work", lab) if row.table == table] for table in (fa2_work.WORK, fa2_work.SKIPPED))
     other = {row.keys["kernel"]: row.cells["other"].number for row in work}
-    assert other["fa2"] < other["fa1"] and [row.verdict for row in work] == [None, None, Verdict.REPRODUCED]
+    assert other["fa2"] < other["fa1"] and [row.verdict for row in work] == [None, Verdict.REPRODUCED]
     rescale = {row.keys["kernel"]: row.cells["rescale"].value for row in work}
-    assert rescale["fa2"] == 128 * 4 * (32 + 4)  # each of 4 key tiles: 32 elements of O, and l in the 4 lanes that hold a row
+    assert rescale["fa2"] == 64 * 4 * (32 + 4)  # each of 4 key tiles: 32 elements of O, and l in the 4 lanes that hold a row
     assert skipped[0].cells["tiles, causal"].value == 36 and skipped[0].verdict is Verdict.REPRODUCED
 
 
@@ -34,17 +43,19 @@ def test_nominal_rates_count_half_under_a_mask() -> None:
     assert full == 4 * 16384 * 512 * 2048 == 2 * half
 
 
-@pytest.mark.parametrize("name", ["fa2_fig4", "fa2_fig7"])
-def test_figures_of_rates_wait_for_a_gpu(name: str, tmp_path: Path) -> None:
-    panel = lab_of(name, tmp_path).options["panels"][0 if name == "fa2_fig4" else -2]  # d = 64 or 128, no mask
-    lab = lab_of(name, tmp_path, N=[512], panels=[panel])
-    (row,) = rows_of(name, lab)
-    peak = 312 if name == "fa2_fig4" else 989.4
-    assert row.verdict is Verdict.NEEDS_GPU
-    assert row.cells["paper"].number < row.cells["fa2_pipe, speed of light"].number <= peak
-    (timed,) = rows_of(name, Timed(lab.options, A100, memo=lab.memo))
-    assert timed.cells["fa2_pipe, forward"].value == pytest.approx(4 * 16384 * 512 * 2048 / 1e9)
-    assert timed.verdict is (Verdict.NOT_COMPARABLE if panel["passes"] != "forward" else Verdict.DIFFERS)
+def test_figures_of_rates_wait_for_a_gpu(tmp_path: Path) -> None:
+    panel = lab_of("fa2_fig4", tmp_path).options["panels"][0]
+    forward = {**panel, "passes": "forward", "tile": [32, 32]}
+    lab = lab_of("fa2_fig4", tmp_path, N=[512], panels=[{**panel, "tile": [32, 32]}, forward])
+    rows = rows_of("fa2_fig4", lab)
+    assert [row.verdict for row in rows] == [Verdict.NEEDS_GPU] * 2
+    assert all(0 < row.cells["fa2_pipe, speed of light"].number <= 312 for row in rows)
+    timed = rows_of("fa2_fig4", Timed(lab.options, A100, memo=lab.memo))
+    assert [row.verdict for row in timed] == [Verdict.NOT_COMPARABLE, Verdict.DIFFERS]
+    assert timed[0].cells["fa2_pipe, forward"].value == pytest.approx(4 * 16384 * 512 * 2048 / 1e9)
+    (chart, forward_chart) = fa2_fig4.pictures(lab, rows)
+    assert chart.name == "fa2_fig4_forward_and_backward" and forward_chart.name == "fa2_fig4_forward"
+    assert [series.kind for series in forward_chart.series] == ["points", "theory"]
 
 
 def test_outliers_are_one_in_a_thousand() -> None:
@@ -57,7 +68,7 @@ def test_outliers_are_one_in_a_thousand() -> None:
 
 
 def test_fp32_softmax_errs_less_than_the_baseline(tmp_path: Path) -> None:
-    lab = lab_of("fa3_tab3", tmp_path, N=128, H=1, d=32, kernels=["unfused", "fa2_mma"], dtypes=["fp16"])
+    lab = lab_of("fa3_tab3", tmp_path, N=128, H=1, d=32, block=16, kernels=["unfused", "fa2_mma"], dtypes=["fp16"])
     rows = {row.keys["kernel"]: row for row in rows_of("fa3_tab3", lab)}
     assert rows["fa2_mma"].verdict is Verdict.REPRODUCED
     assert rows["unfused"].verdict is rows["FlashAttention-3"].verdict is Verdict.NOT_COMPARABLE
@@ -79,15 +90,15 @@ def test_the_polynomial_is_as_good_as_its_coefficients() -> None:
 
 
 def test_a_tile_of_fa2_pipe_needs_one_exponential_per_score(tmp_path: Path) -> None:
-    lab = lab_of("fa4_cycles", tmp_path, d=32)
+    lab = lab_of("fa4_cycles", tmp_path, d=16, side=32)
     ours = {row.keys["resource"]: row for row in fa4_cycles._ours(lab)}
-    assert ours["exponential"].cells["per tile"].value == 128 * 128 + 4 * 128  # alpha, in the 4 lanes that hold a row
+    assert ours["exponential"].cells["per tile"].value == 32 * 32 + 4 * 32  # alpha, in the 4 lanes that hold a row
 
 
 def test_lazy_rescaling_skips_and_polynomials_move(tmp_path: Path) -> None:
-    options = {"N": 128, "d": 32, "distributions": ["randn"], "thresholds": [None, 8], "shares": [0.0, 0.5]}
+    options = {"N": 128, "d": 16, "block": 16, "distributions": ["randn"], "thresholds": [None, 8], "shares": [0.0, 0.5]}
     rows = rows_of("fa4_lazy", lab_of("fa4_lazy", tmp_path, **options))
     rescale = [row.cells["rescale multiplications"].value for row in rows if row.table == fa4_lazy.RESCALE]
-    assert rescale[0] == 128 * 2 * (32 + 4) and rescale[1] == 0
+    assert rescale[0] == 128 * 8 * (16 + 4) and rescale[1] == 0
     assert [row.cells["ex2"].value for row in rows if row.table == fa4_lazy.POLY] == [128 * 128, 128 * 128 // 2]
     assert [row.verdict for row in rows] == [None, Verdict.REPRODUCED, None, Verdict.REPRODUCED]
