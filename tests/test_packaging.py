@@ -60,6 +60,10 @@ def test_the_wheel_runs_from_another_folder(wheel: Path, tmp_path: Path) -> None
     (results,) = work.glob("outputs/*/*/results.json")
     assert [row.status for row in read_rows(results)] == ["OK"]
     assert (work / "mlflow.db").exists()
+    by_hand = [*call, "experiment=problem1", "experiment.options.tiles=[]", "tracking=none"]
+    assert "problem1: 3 REPRODUCED" in subprocess.run(by_hand, cwd=work, env=environment, **_TEXT).stdout
+    papers = [sys.executable, "-c", "from rawflash.lab.papers import published_entry; print(published_entry('milakov_k')['rows'][0])"]
+    assert subprocess.run(papers, cwd=work, env=environment, **_TEXT).stdout == "[5, 5.0]\n"
     doctor = subprocess.run([*call, "doctor"], cwd=work, env=environment, **_TEXT)
     assert f"installed; kernels in {site / 'rawflash' / '_data' / 'kernels_cu'}" in doctor.stdout
 

@@ -27,7 +27,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 # Rooms of the package that only show or file numbers: an edit there changes none.
 _SHOWING = frozenset(
     "lab experiments run.py sweep.py job.py filing.py tracking.py store.py report.py tables.py output.py provenance.py doctor.py "
-    "explain.py signals.py owner.py results.py speed.py passes.py config.py".split()
+    "explain.py signals.py owner.py results.py speed.py passes.py config.py artifacts.py gallery.py page.py swept.py calculator "
+    "compare.py compare_text.py side_by_side.py stored.py verdict.py views.py".split()
 )
 
 

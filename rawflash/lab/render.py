@@ -4,6 +4,8 @@
     results/<experiment>.csv    one line per cell
     results/<experiment>.json   everything, exact; read_report reads it back
 
+A page for browsers is made by rawflash.page from the same tables.
+
 Units and provenance stand in the head of a column, or in its cells where they differ.
 """
 

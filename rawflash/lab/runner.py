@@ -26,6 +26,7 @@ from rawflash.lab.registry import chosen
 from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdown_text, report_tables, verdict_counts
 from rawflash.lab.workbench import Lab, open_device
 from rawflash.output import Bar, print_all, print_end, say
+from rawflash.page import page
 from rawflash.paths import conf_dir
 from rawflash.provenance import about, impersonal, made_by
 from rawflash.results import Claim, claim_folder, write_text
@@ -165,11 +166,13 @@ def _finish_one(
     texts = {"md": markdown_text(report), "csv": csv_text(report), "json": json_text(report)}
     for ending, text in texts.items():
         write_text(target / f"{report.name}.{ending}", text)
+    images = [target / file for file in report.pictures]
+    write_text(target / f"{report.name}.html", page(f"{report.name}: {report.title}", report_tables(report), images, report.made))
     filing.file_experiment(
         report.name, report.claim, _tags(report, lab), sorted(target.iterdir()), texts["md"], arguments, not report.failed
     )
     if settings.publish:
-        for path in sorted(target.iterdir()):
+        for path in (*images, *(target / f"{report.name}.{ending}" for ending in texts)):
             copy = cwd / settings.publish / path.name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())

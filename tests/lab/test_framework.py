@@ -87,13 +87,14 @@ def test_a_toy_is_written_filed_and_told(toy: None, program: Callable[..., Any],
     assert "1 REPRODUCED, 1 DIFFERS" in done.out and "n is not 2" in done.out and "NEEDS GPU" in done.out
     (folder,) = workdir.glob("outputs/*/*/traffic")
     names = {"traffic.md", "traffic.csv", "traffic.json", "toy.png"}
-    assert {p.name for p in folder.iterdir()} == {p.name for p in (workdir / "kept").iterdir()} == names
+    assert {p.name for p in folder.iterdir()} == {*names, "traffic.html"} and {p.name for p in (workdir / "kept").iterdir()} == names
+    assert "NEEDS GPU" in (folder / "traffic.html").read_text("utf-8")
     report = read_report(folder / "traffic.json")
     assert verdict_counts(report.rows) == {Verdict.REPRODUCED: 1, Verdict.DIFFERS: 1}
     assert report.about["command"].endswith("rawflash.run experiment=traffic") and "rawflash 0" in report.made
     assert markdown_text(report) == (folder / "traffic.md").read_text("utf-8")
     assert plots.stored_hash(folder / "toy.png") == plots.picture_hash(toy_picture(None, report.rows)[0])
-    _check_filed(names)
+    _check_filed({*names, "traffic.html"})
 
 
 def _check_filed(names: set[str]) -> None:
@@ -134,7 +135,7 @@ def test_a_stopped_experiment_goes_on_where_it_was(toy: None, program: Callable[
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["experiment=trafic"], "experiment=trafic is unknown (did you mean traffic?); the known ones are all, "),
+        (["experiment=trafic"], "experiment=trafic is unknown (did you mean traffic?); the known ones are "),
         (["experiment.names=[trafic]"], "there is no experiment 'trafic' (did you mean traffic?)"),
         (["experiment=traffic", "problem.N=64"], "the experiment traffic does not take problem.N"),
         (["experiment=traffic", "+experiment.options.M=64"], "the experiment traffic does not take experiment.options.M"),
