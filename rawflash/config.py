@@ -118,6 +118,7 @@ class Conf:
     block_size: int = 64
     seed: int = 0
     debug: bool = False
+    resume: bool = False
     kernel: KernelConf = field(default_factory=KernelConf)
     problem: ProblemConf = field(default_factory=ProblemConf)
     backend: BackendConf = field(default_factory=BackendConf)
@@ -145,6 +146,7 @@ class Settings:
     timing: TimingConfig
     tracking: TrackingConf
     debug: bool
+    resume: bool
     params: dict[str, str]
     yaml: str
     experiments: tuple[str, ...] = ()
@@ -204,6 +206,7 @@ def settings_from(cfg: DictConfig) -> Settings:
         timing=TimingConfig(**values["timing"]),
         tracking=tracking_from(cfg),
         debug=values["debug"],
+        resume=values["resume"],
         params=_params(values),
         yaml=OmegaConf.to_yaml(OmegaConf.create(values)),
         experiments=tuple(values["experiment"]["names"]),

@@ -18,9 +18,18 @@ from rawflash.report import report_markdown
 from rawflash.results import Row
 from rawflash.signals import deferred
 from rawflash.swept import curves
-from rawflash.tracking import FAILED, FINISHED, MAX_VALUE, Tracker
+from rawflash.tracking import FAILED, FINISHED, KILLED, MAX_VALUE, Tracker
 
-__all__ = ["Filing", "describe"]
+__all__ = ["COMPLETE", "FINGERPRINT", "ID", "ROW", "Filing", "describe", "family_of"]
+
+# Tags by which `resume=true` and `rawflash sync` know a run again: the invocation, the row, what the row depends on, and that
+# everything about it is there.
+ID, ROW, FINGERPRINT, COMPLETE = "rawflash.id", "rawflash.row", "rawflash.fingerprint", "rawflash.complete"
+
+
+def family_of(invocation: str) -> str:
+    """The search condition for the runs of one invocation: its parent, which has no tag ROW, and its rows."""
+    return f"tags.`{ID}` = '{invocation}'"
 
 
 _MODIFIERS = ("problem.window_left", "problem.window_right", "problem.softcap")
@@ -48,10 +57,14 @@ _HEADLINE = "io/times_ideal"
 
 
 class Filing:
-    """Files rows in a tracker, or nowhere when there is none. After the first failure `problem` is its sentence."""
+    """Files the rows of one invocation in a tracker, or nowhere when there is none.
 
-    def __init__(self, tracker: Tracker | None, parent: str = "") -> None:
-        self.tracker, self.parent, self.problem = tracker, parent, ""
+    After the first failure `problem` is its sentence and the store is left alone; it may also be given, for a store that is known
+    to be down.
+    """
+
+    def __init__(self, tracker: Tracker | None, parent: str = "", problem: str = "") -> None:
+        self.tracker, self.parent, self.problem = tracker, parent, problem
 
     def _try(self, action: Callable[[Tracker], str | None]) -> str:
         """Do it unless the store has already failed; returns what the action returns, or ""."""
@@ -64,18 +77,20 @@ class Filing:
             self.problem = str(error)
             return ""
 
-    def open_parent(self, name: str, arguments: Sequence[str]) -> str:
-        """Start the run that holds the rows of one invocation."""
-        tags = {"git_commit": git_commit(), "repro": repeat_command(arguments), "rawflash.kind": "invocation"}
+    def open_parent(self, name: str, arguments: Sequence[str], invocation: str = "") -> str:
+        """Start the run that holds the rows of one invocation; returns its id, "" when there is none."""
+        tags = {"git_commit": git_commit(), "repro": repeat_command(arguments), "rawflash.kind": "invocation"} | (
+            {ID: invocation} if invocation else {}
+        )
         self.parent = self._try(lambda tracker: tracker.start(name, tags))
         return self.parent
 
-    def open_child(self, row: Row) -> None:
-        """Start the run of a row that is about to be computed."""
-        tags = {"rawflash.kind": "variant", "repro": repeat_command(row.overrides)}
+    def open_child(self, row: Row, run_id: str = "") -> None:
+        """Start the run of a row that is about to be computed, or go on with the run `run_id` that lacks something."""
+        tags = {"rawflash.kind": "variant", "repro": repeat_command(row.overrides), ID: row.id.partition("/")[0], ROW: row.id}
 
         def start(tracker: Tracker) -> str:
-            row.run_id = tracker.start(_name(row), tags, parent=self.parent or None)
+            row.run_id = run_id or tracker.start(_name(row), tags, parent=self.parent or None, when_s=row.started)
             tracker.log(row.run_id, params={"variant": row.variant, **row.params})
             return row.run_id
 
@@ -88,18 +103,21 @@ class Filing:
             if not row.run_id:
                 return
             tags = {"status": row.status, "git_commit": git_commit(), **row.tags, "mlflow.note.content": _note(row)}
-            tracker.log(row.run_id, metrics=_ordered(row.metrics), tags=tags | ({"sentence": row.sentence} if row.sentence else {}))
-            tracker.series(row.run_id, {SAMPLES: list(enumerate(row.samples_ms))})
+            told = {"sentence": row.sentence, FINGERPRINT: row.fingerprint}
+            tags |= {name: text for name, text in told.items() if text}
+            tracker.log(row.run_id, metrics=_ordered(row.metrics), tags=tags, when_s=row.ended)
+            tracker.series(row.run_id, {SAMPLES: list(enumerate(row.samples_ms))}, row.ended)
             if folder.is_dir():
                 with viewable(folder) as shown:
                     tracker.attach(row.run_id, shown)
-            tracker.end(row.run_id, FINISHED if row.ok else FAILED)
+            tracker.log(row.run_id, tags={COMPLETE: "true"})
+            tracker.end(row.run_id, FINISHED if row.ok else KILLED if row.status == "INTERRUPTED" else FAILED, row.ended)
 
         self._try(finish)
         row.unfiled = self.problem
 
-    def close_parent(self, rows: Sequence[Row], files: Sequence[Path], title: str, arguments: Sequence[str]) -> None:
-        """File the comparison and end the parent run: FINISHED when no row failed and one is right."""
+    def close_parent(self, rows: Sequence[Row], files: Sequence[Path], title: str, arguments: Sequence[str], cut: bool = False) -> None:
+        """File the comparison and end the parent run: FINISHED when no row failed and one is right, KILLED when it was `cut` short."""
 
         def finish(tracker: Tracker) -> None:
             if not self.parent:
@@ -111,11 +129,12 @@ class Filing:
             }
             counts = {f"rows.{status}": str(sum(r.status == status for r in rows)) for status in {r.status for r in rows}}
             tracker.log(self.parent, params=_common(rows), tags={**told, **counts, "mlflow.note.content": note})
-            tracker.series(self.parent, drawn)
+            tracker.series(self.parent, drawn, max((row.ended for row in rows), default=0.0))
             for path in files:
                 tracker.attach(self.parent, path)
             good = any(row.ok for row in rows) and all(row.exit_code == 0 for row in rows)
-            tracker.end(self.parent, FINISHED if good else FAILED)
+            tracker.log(self.parent, tags={COMPLETE: "true"})
+            tracker.end(self.parent, KILLED if cut or "rows.INTERRUPTED" in counts else FINISHED if good else FAILED)
 
         self._try(finish)
 
@@ -146,9 +165,25 @@ class Filing:
 
         self._try(finish)
 
+    def parent_complete(self) -> bool:
+        """True when the parent run has ended with everything there."""
+        known: list[bool] = []
+        self._try(lambda tracker: known.append(tracker.ended_with(self.parent, COMPLETE)))
+        return known == [True]
+
     def discard(self) -> None:
         """Delete the parent run: nothing ever ran below it."""
         self._try(lambda tracker: tracker.delete(self.parent) if self.parent else None)
+
+    def end_family(self, invocation: str, reason: str) -> None:
+        """End the runs of an invocation that still say RUNNING, whoever started them."""
+
+        def end(tracker: Tracker) -> None:
+            for run in tracker.search(f"{family_of(invocation)} and attributes.status = 'RUNNING'"):
+                tracker.log(run.info.run_id, tags={"rawflash.reason": reason})
+                tracker.end(run.info.run_id, KILLED)
+
+        self._try(end)
 
     def abandon(self, status: str, reason: str) -> None:
         """End everything that is open here, whatever the store says."""

@@ -26,16 +26,16 @@ def say(text: str = "") -> None:
 
 
 class Progress:
-    """Which step of how many is running; a status line on a terminal, nothing when stderr is piped."""
+    """Which step of how many is running; a status line on a terminal, nothing when stderr is piped or when `quiet`."""
 
-    def __init__(self, total: int, done: int = 0) -> None:
-        self.total, self.done = total, done
+    def __init__(self, total: int, quiet: bool = False) -> None:
+        self.total, self.done, self.quiet = total, 0, quiet
 
     @contextlib.contextmanager
     def step(self, what: str) -> Iterator[None]:
         """Show `what` while the body runs."""
         self.done += 1
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not self.quiet:
             from rich.console import Console
 
             with Console(stderr=True).status(f"{self.done}/{self.total} {what}"):

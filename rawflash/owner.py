@@ -24,9 +24,10 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; "" when there is no such process."""
+    """Start time of a process in clock ticks since boot; "" when there is no such process, or nobody has yet collected its end."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()[19]
+        entries = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace").rpartition(")")[2].split()
+        return "" if entries[0] == "Z" else entries[19]
     except (OSError, IndexError):
         return ""
 

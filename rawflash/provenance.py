@@ -91,7 +91,8 @@ def made_by(arguments: Sequence[str], machines: Sequence[Mapping[str, str]]) -> 
     told = [
         ", ".join(dict.fromkeys(tags[name] for tags in machines if tags.get(name))) for name in ("backend", "device", "driver", "nvrtc")
     ]
-    words = [f"Made by `{repeat_command(arguments)}`", f"rawflash {__version__}", f"commit {git_commit() or 'unknown'}"]
+    commits = ", ".join(dict.fromkeys(tags["git_commit"] for tags in machines if tags.get("git_commit"))) or git_commit() or "unknown"
+    words = [f"Made by `{repeat_command(arguments)}`", f"rawflash {__version__}", f"commit {commits}"]
     words += [f"{name} {text}" for name, text in zip(("backend", "device", "driver", "NVRTC"), told, strict=True) if text]
     return "; ".join([*words, f"{date.today():%Y-%m-%d}"])
 

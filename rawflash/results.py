@@ -1,6 +1,7 @@
 """Results on disk: one row per variant and point, written whole or not at all, before anything is filed elsewhere.
 
     outputs/<date>/<time>/           one invocation
+        invocation.json              who started it, where it is to be filed (rawflash.record)
         results.json                 every row, exact numbers
         table.md  config.yaml
         <variant>/                   the .cu, the PTX, the traffic table, ...
@@ -15,15 +16,35 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from rawflash.errors import RawflashError, UsageError
+from rawflash.owner import is_gone, this_process
 
-__all__ = ["STATUSES", "Claim", "Row", "claim_folder", "plain_json", "read_rows", "write_results", "write_text"]
+__all__ = [
+    "CONFIG",
+    "OUTPUTS",
+    "RESULTS",
+    "STATUSES",
+    "TABLE",
+    "Claim",
+    "Row",
+    "claim_folder",
+    "interrupt",
+    "plain_json",
+    "read_rows",
+    "row_from",
+    "settle",
+    "write_results",
+    "write_text",
+]
 
+# Names of the files in an invocation's folder, and the folder that holds those folders.
+RESULTS, TABLE, CONFIG, OUTPUTS = "results.json", "table.md", "config.yaml", "outputs"
 # What may become of a row besides OK. INTERRUPTED: the program was stopped, or killed, while the row was computed.
 STATUSES = ("INCORRECT", "INVALID", "COMPILE_ERROR", "RUNTIME_ERROR", "RACE", "OOM", "UNSUPPORTED", "INTERRUPTED")
 
@@ -32,11 +53,14 @@ STATUSES = ("INCORRECT", "INVALID", "COMPILE_ERROR", "RUNTIME_ERROR", "RACE", "O
 class Row:
     """One variant at one point: what was asked, what came out.
 
-    status     OK, or one of STATUSES; `sentence` says why it is not OK
+    status     OK, or one of STATUSES (RUNNING while it is computed); `sentence` says why it is not OK
     exit_code  what a program that ran only this row should return
     params     the inputs, flat; `point` the swept ones among them; `overrides` the command-line arguments that repeat the row
     metrics    names of rawflash.metrics only; `tensors` bytes per tensor, counted and modelled; times in milliseconds
     folder     where the row's artifacts lie, relative to its results.json
+    id         <invocation>/<point>/<variant>: the same in every store; `fingerprint` what the row depends on (rawflash.fingerprint)
+    started    seconds since 1970, like `ended`
+    reused     taken over from an earlier invocation by resume=true; it is filed there
     run_id     its MLflow run, "" when there is none; `unfiled` says why the run is missing or incomplete though it was wanted
     told       the line about the choice of the backend
     """
@@ -55,6 +79,11 @@ class Row:
     resources: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     folder: str = ""
+    id: str = ""
+    fingerprint: str = ""
+    started: float = 0.0
+    ended: float = 0.0
+    reused: bool = False
     run_id: str = ""
     unfiled: str = ""
     told: str = ""
@@ -111,19 +140,45 @@ def write_text(path: Path, text: str) -> None:
         raise RawflashError(f"{path} could not be written ({error.strerror or error}): free some space or choose another folder") from error
 
 
-def write_results(path: Path, rows: Iterable[Row], about: dict[str, Any]) -> None:
-    """Write results.json: `about` (command, versions, provenance), then the rows."""
-    document = {"format": 1, **about, "rows": [asdict(row) for row in rows]}
+def write_results(path: Path, rows: Iterable[Row], about: dict[str, Any], complete: bool = True) -> None:
+    """Write results.json: `about` (command, versions, provenance), then the rows. `complete`: no more will come."""
+    document = {"format": 1, "complete": complete, "owner": this_process(), **about, "rows": [asdict(row) for row in rows]}
     write_text(path, json.dumps(plain_json(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def read_rows(path: Path) -> list[Row]:
     """The rows of a results.json, non-finite numbers restored. Unknown entries of newer versions are left out."""
-    names = {entry.name for entry in fields(Row)}
-    rows = [Row(**{k: v for k, v in entry.items() if k in names}) for entry in json.loads(path.read_text("utf-8"))["rows"]]
+    return [row_from(entry) for entry in json.loads(path.read_text("utf-8"))["rows"]]
+
+
+def row_from(entry: Mapping[str, Any]) -> Row:
+    """A row from its JSON."""
+    names = {known.name for known in fields(Row)}
+    row = Row(**{k: v for k, v in entry.items() if k in names})
+    row.metrics = {name: float(value) for name, value in row.metrics.items()}
+    return row
+
+
+def settle(path: Path, over: bool) -> list[Row]:
+    """The rows of a results.json; a row that was under way when its process ended becomes INTERRUPTED, in the file too.
+
+    `over`: the process has ended for sure, though it cannot be judged from here. A row that is under way now stays RUNNING.
+    """
+    document = json.loads(path.read_text("utf-8"))
+    rows = [row_from(entry) for entry in document["rows"]]
+    if document.get("complete", True) or not (over or is_gone(document.get("owner", ""))):
+        return rows
     for row in rows:
-        row.metrics = {name: float(value) for name, value in row.metrics.items()}
+        if row.status == "RUNNING":
+            interrupt(row, "its process ended before it did")
+    document |= {"complete": True, "rows": [asdict(row) for row in rows]}
+    write_text(path, json.dumps(plain_json(document), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
     return rows
+
+
+def interrupt(row: Row, why: str) -> None:
+    """Make INTERRUPTED out of a row that was under way."""
+    row.status, row.sentence, row.exit_code, row.ended = "INTERRUPTED", f"{why}; resume=true runs it again", 1, time.time()
 
 
 def plain_json(value: Any) -> Any:

@@ -1,8 +1,7 @@
 """The program: `python -m rawflash.run [key=value ...]`, the same as the console script `rawflash`.
 
-    main          catches every error: one sentence on stderr, an exit code, no traceback unless asked for
-    _task         what Hydra calls, once per invocation or once per point of a sweep
-    SweepCallback what Hydra calls before the first point (conf/hydra/callbacks/sweep.yaml)
+    main    catches every error: one sentence on stderr, an exit code, no traceback unless asked for
+    _task   what Hydra calls, once per invocation or once per point of a sweep, in whatever process a launcher gives it
 
 Exit codes: 0 right; 1 a variant failed or results could not be filed; 2 the request cannot be meant or met; 128 + n signal n.
 """
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rawflash.errors import RawflashError, UsageError
+from rawflash.session import Abort, Session
 from rawflash.signals import Stopped, caught
 
 if TYPE_CHECKING:
@@ -25,23 +25,8 @@ if TYPE_CHECKING:
 
     from rawflash.config import Settings
     from rawflash.job import Invocation
-    from rawflash.sweep import Sweep
 
-__all__ = ["SweepCallback", "main"]
-
-
-class _Session:
-    """What one call of `main` knows; Hydra gives no other way to hand things to a task and back."""
-
-    arguments: tuple[str, ...] = ()
-    code = 0
-    error: Exception | None = None
-    sweep: Sweep | None = None
-    debug = False
-
-
-class _Abort(BaseException):
-    """Leaves Hydra at once; the error is in the session. (Hydra turns an Exception of a callback into a warning.)"""
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,13 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         from rawflash.compare import main as compare
 
         return compare(arguments[1:])
+    if arguments[:1] == ["sync"]:
+        from rawflash.sync import main as sync
+
+        return sync(arguments[1:])
     if arguments == ["--version"]:
         from rawflash import __version__
 
         print(f"rawflash {__version__}")
         return 0
-    _Session.arguments, _Session.code, _Session.error, _Session.sweep = tuple(arguments), 0, None, None
-    _Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
+    Session.arguments, Session.code, Session.error, Session.sweep = tuple(arguments), 0, None, None
+    Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
     try:
         with caught():
             if arguments[:1] == ["calculator"]:
@@ -93,20 +82,20 @@ def _flags_first(arguments: list[str]) -> list[str]:
 def _run(arguments: list[str]) -> int:
     """Hand over to Hydra, then close what is left to close."""
     try:
-        with contextlib.suppress(_Abort), _command_line(arguments):
+        with contextlib.suppress(Abort), _command_line(arguments):
             _hydra()()
-        if _Session.error is not None:
-            raise _Session.error
-        if _Session.sweep is not None:
+        if Session.error is not None:
+            raise Session.error
+        if Session.sweep is not None:
             from rawflash.sweep import finish_sweep
 
-            return finish_sweep(_Session.sweep)
-        return _Session.code
+            return finish_sweep(Session.sweep)
+        return Session.code
     except BaseException as error:
-        if _Session.sweep is not None:
-            _Session.sweep.abandon("FAILED" if isinstance(error, Exception) else "KILLED", str(error))
-            if isinstance(error, Stopped) and any(_Session.sweep.folder.rglob("results.json")):
-                error.kept = _Session.sweep.folder
+        if Session.sweep is not None:
+            Session.sweep.abandon("FAILED" if isinstance(error, Exception) else "KILLED", str(error))
+            if isinstance(error, Stopped):
+                error.kept = Session.sweep.kept
         raise
 
 
@@ -156,9 +145,9 @@ def _task(cfg: DictConfig) -> None:
 
         settings = settings_from(cfg)
         folder = None if hydra.run.dir == "." else Path(hydra.runtime.output_dir)
-        _Session.code = _job(settings)(settings, Invocation(_Session.arguments, overrides, cwd), folder)
+        Session.code = _job(settings)(settings, Invocation(Session.arguments, overrides, cwd), folder)
     except Exception as error:
-        _Session.error = error
+        Session.error = error
 
 
 def _job(settings: Settings) -> Callable[[Settings, Invocation, Path | None], int]:
@@ -172,56 +161,12 @@ def _job(settings: Settings) -> Callable[[Settings, Invocation, Path | None], in
     return single
 
 
-class SweepCallback:
-    """Opens the sweep before its first point: the folder that holds it, and its parent run."""
-
-    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Claim hydra.sweep.dir (with -2, -3, ... when it is taken) and tell every point of it."""
-        from omegaconf import open_dict, read_write
-
-        from rawflash.config import tracking_from
-        from rawflash.sweep import open_sweep
-
-        try:
-            axes = _axes(config)
-            if "experiment" in axes or config.experiment.names:
-                raise UsageError("experiments do not go with -m: name several as 'experiment.names=[traffic,problem1]', or experiment=all")
-            _Session.sweep = open_sweep(tracking_from(config), _Session.arguments, axes, Path(config.hydra.sweep.dir), Path.cwd())
-            with read_write(config), open_dict(config):
-                folder = str(_Session.sweep.folder)
-                config.hydra.sweep.dir = folder
-                config.hydra.overrides.hydra.append(f"hydra.sweep.dir={_quoted(folder)}")
-        except Exception as error:
-            _Session.error = error
-            raise _Abort from error
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("on_"):
-            return lambda **_: None
-        raise AttributeError(name)
-
-
-def _axes(config: DictConfig) -> dict[str, int]:
-    """The keys that a sweep varies and how many values each has, from the command line and from hydra.sweeper.params."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
-    parsed = OverridesParser.create().parse_overrides([*params, *config.hydra.overrides.task])
-    swept = [o for o in parsed if o.is_sweep_override() and o.is_discrete_sweep()]
-    return {o.get_key_element().lstrip("+"): len(list(o.sweep_string_iterator())) for o in swept}
-
-
-def _quoted(text: str) -> str:
-    """A value for Hydra's override grammar that may hold anything."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def _tell(error: Exception) -> int:
     """Print what went wrong in one sentence; with debug=true or HYDRA_FULL_ERROR=1 the traceback first."""
     from rawflash.config import unknown_key
     from rawflash.explain import explain, internal_error
 
-    if _Session.debug:
+    if Session.debug:
         traceback.print_exception(error)
     sentence = explain(error, unknown_key)
     if sentence is not None:
@@ -234,7 +179,7 @@ def _tell(error: Exception) -> int:
 
 
 if __name__ == "__main__":
-    # Under `-m` this file is a second module, __main__; the one that SweepCallback's path names must do the work.
+    # Under `-m` this file is a second module, __main__; the one that other processes of a sweep import must do the work.
     from rawflash.run import main as program
 
     sys.exit(program())

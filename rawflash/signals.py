@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as one exception, raised where nothing half-done is left behind.
+"""Ctrl-C, SIGTERM, SIGHUP and SIGUSR2 as one exception, raised where nothing half-done is left behind.
 
 While `deferred()` holds, a signal is remembered and raised on leaving: a run that was just created must be known before the
 program may stop, or nobody will end it.
@@ -15,7 +15,8 @@ from types import FrameType
 
 __all__ = ["Stopped", "caught", "deferred"]
 
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+# SIGUSR2: SLURM takes a job away, as submitit asks it to say.
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2")
 
 
 class Stopped(BaseException):
@@ -47,7 +48,7 @@ def _handle(signum: int, frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def caught() -> Iterator[None]:
-    """Inside, the three signals raise Stopped in the main thread; the handlers of before are put back on leaving."""
+    """Inside, these signals raise Stopped in the main thread; the handlers of before are put back on leaving."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

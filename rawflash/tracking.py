@@ -25,14 +25,14 @@ from rawflash.views import view_tags
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["FAILED", "FINISHED", "KILLED", "Tracker", "alone", "open_tracker", "quiet", "store_errors"]
+__all__ = ["FAILED", "FINISHED", "KILLED", "OWNER", "Tracker", "alone", "open_tracker", "quiet", "store_errors"]
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 # MLflow cuts values above 6000 characters without a word; the whole text is in the run's artifacts.
 MAX_VALUE = 5000
 # Makes the UI open the view of runs, with charts, instead of the one for language-model traces.
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
-_OWNER = "rawflash.owner"
+OWNER = "rawflash.owner"
 _PARAMS, _METRICS = 100, 1000  # most that a server takes in one call
 
 
@@ -84,17 +84,18 @@ class Tracker:
     def _bury(self) -> None:
         """End runs that say RUNNING though the process that started them is gone (kill -9)."""
         for run in self._client.search_runs([self.experiment_id], "attributes.status = 'RUNNING'", max_results=1000):
-            if is_gone(run.data.tags.get(_OWNER, "")):
+            if is_gone(run.data.tags.get(OWNER, "")):
                 self._client.set_tag(run.info.run_id, "rawflash.reason", "the process that ran this is gone")
                 self._client.set_terminated(run.info.run_id, KILLED)
 
-    def start(self, name: str, tags: Mapping[str, str], parent: str | None = None) -> str:
-        """Start a run, below `parent` if given; returns its id."""
-        labels = {"mlflow.source.name": "rawflash", "mlflow.source.type": "LOCAL", _OWNER: this_process(), **tags}
+    def start(self, name: str, tags: Mapping[str, str], parent: str | None = None, when_s: float = 0.0) -> str:
+        """Start a run, below `parent` if given; returns its id. `when_s`: seconds since 1970, 0 for now."""
+        labels = {"mlflow.source.name": "rawflash", "mlflow.source.type": "LOCAL", OWNER: this_process(), **tags}
         if parent is not None:
             labels["mlflow.parentRunId"] = parent
         with self._errors("written"):
-            run_id = self._client.create_run(self.experiment_id, tags=_cut(labels), run_name=name).info.run_id
+            made = self._client.create_run(self.experiment_id, start_time=_milliseconds(when_s), tags=_cut(labels), run_name=name)
+            run_id = made.info.run_id
             self._open.append(run_id)
         return run_id
 
@@ -104,8 +105,12 @@ class Tracker:
         params: Mapping[str, str] | None = None,
         metrics: Mapping[str, float] | None = None,
         tags: Mapping[str, str] | None = None,
+        when_s: float = 0.0,
     ) -> None:
-        """Add to a run. Metric names must be in rawflash.metrics; NaN and infinities become the tag rawflash.nonfinite."""
+        """Add to a run. Metric names must be in rawflash.metrics; NaN and infinities become the tag rawflash.nonfinite.
+
+        Metrics that are logged again with the same `when_s` (seconds since 1970, 0 for now) are there once.
+        """
         from mlflow.entities import Metric, Param, RunTag
 
         values = validate(dict(metrics or {}))
@@ -113,7 +118,7 @@ class Tracker:
         odd = {name: value for name, value in values.items() if not math.isfinite(value)}
         if odd:
             labels["rawflash.nonfinite"] = ", ".join(f"{name}={value}" for name, value in odd.items())
-        now = int(time.time() * 1000)
+        now = _milliseconds(when_s)
         entries = [Metric(name, float(value), now, 0) for name, value in values.items() if name not in odd]
         inputs = [Param(name, value) for name, value in _cut(params or {}).items()]
         with self._errors("written"):
@@ -125,7 +130,7 @@ class Tracker:
             for start in range(0, len(marks), _PARAMS):
                 self._client.log_batch(run_id, tags=marks[start : start + _PARAMS])
 
-    def series(self, run_id: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    def series(self, run_id: str, curves: Mapping[str, Sequence[tuple[int, float]]], when_s: float = 0.0) -> None:
         """Add curves to a run: name -> (step, value) pairs. A name is a metric's, alone or followed by /<which curve>.
 
         NaN and infinities are left out: charts cannot draw them.
@@ -135,7 +140,7 @@ class Tracker:
         for name in curves:
             if name not in METRICS:
                 metric(name.rpartition("/")[0])
-        now = int(time.time() * 1000)
+        now = _milliseconds(when_s)
         entries = [Metric(name, float(v), now, step) for name, points in curves.items() for step, v in points if math.isfinite(v)]
         with self._errors("written"):
             for start in range(0, len(entries), _METRICS):
@@ -146,12 +151,32 @@ class Tracker:
         with self._errors("written"):
             (self._client.log_artifacts if path.is_dir() else self._client.log_artifact)(run_id, str(path))
 
-    def end(self, run_id: str, status: str) -> None:
-        """End a run as FINISHED, FAILED or KILLED."""
+    def end(self, run_id: str, status: str, when_s: float = 0.0) -> None:
+        """End a run as FINISHED, FAILED or KILLED. `when_s`: seconds since 1970, 0 for now."""
         with self._errors("written"):
-            self._client.set_terminated(run_id, status)
+            self._client.set_terminated(run_id, status, end_time=_milliseconds(when_s))
             if run_id in self._open:
                 self._open.remove(run_id)
+
+    def search(self, condition: str) -> list[Any]:
+        """All runs of the experiment, oldest first, that meet a condition in MLflow's search syntax (mlflow.entities.Run)."""
+        found: list[Any] = []
+        token = None
+        with self._errors("read"):
+            while True:
+                page = self._client.search_runs(
+                    [self.experiment_id], condition, max_results=1000, order_by=["start_time"], page_token=token
+                )
+                found += page
+                token = page.token
+                if not token:
+                    return found
+
+    def ended_with(self, run_id: str, tag: str) -> bool:
+        """True when a run has ended and has `tag`."""
+        with self._errors("read"):
+            run = self._client.get_run(run_id)
+        return run.info.status != "RUNNING" and tag in run.data.tags
 
     def delete(self, run_id: str) -> None:
         """Take a run out of the lists (MLflow keeps it as deleted)."""
@@ -180,6 +205,10 @@ def store_errors(store: Store, verb: str) -> Iterator[None]:
         raise TrackingError(f"MLflow cannot be imported ({error}): install it with `pip install mlflow`, or add tracking=none") from error
     except Exception as error:
         raise TrackingError(f"the MLflow store {store.shown} could not be {verb}: {_reason(error, store)}") from error
+
+
+def _milliseconds(when_s: float) -> int:
+    return int((when_s or time.time()) * 1000)
 
 
 def _reason(error: Exception, store: Store) -> str:

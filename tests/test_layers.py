@@ -32,8 +32,8 @@ DOORS = {
     "cupy": {"backends.cupy_gpu"},
     "cupyx": {"backends.cupy_gpu"},
     "mlflow": {"tracking", "stored"},  # writing and reading
-    "hydra": {"config", "run"},
-    "omegaconf": {"config", "run"},
+    "hydra": {"config", "multirun", "run"},
+    "omegaconf": {"config", "multirun", "run"},
     "matplotlib": {"lab.plots"},
     "llvmlite": {"emu"},
 }

@@ -39,7 +39,7 @@ def test_the_default_job_runs_the_whole_ladder(program: Program, workdir: Path, 
     table = cells(got.out, "fp16, B=1 H=2 N=1024 d=64, no mask, block 64")
     assert [row[:2] for row in table] == [[name, "OK"] for name in LADDER]
     folder = only(workdir, "outputs/*/*")
-    assert {p.name for p in folder.iterdir()} == {"results.json", "table.md", "config.yaml", *LADDER}
+    assert {p.name for p in folder.iterdir()} == {"invocation.json", "results.json", "table.md", "config.yaml", *LADDER}
     assert {p.name for p in (folder / "fa2").iterdir()} == {"fa2.cu", "kernel.ptx", "traffic.md", "config.yaml"}
     assert [row.variant for row in read_rows(folder / "results.json")] == list(LADDER)
 
@@ -51,7 +51,9 @@ def test_who_stops_it_learns_where_the_finished_rows_are(program: Program, workd
     kept = only(workdir, "outputs/*/*")
     assert got.code == 143
     assert got.err == f"rawflash: stopped by SIGTERM; what was finished is in {kept}, runs that were open are marked KILLED\n"
-    assert [row.variant for row in read_rows(only(kept, "0/results.json" if sweep else "results.json"))] == ["naive", "online"]
+    rows = read_rows(only(kept, "0/results.json" if sweep else "results.json"))
+    assert [(row.variant, row.status) for row in rows] == [("naive", "OK"), ("online", "OK"), ("fa1", "INTERRUPTED")]
+    assert rows[2].sentence == "stopped by SIGTERM; resume=true runs it again"
 
 
 def test_the_first_line_says_that_it_emulates(program: Program, quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from rawflash.tracking import FAILED, KILLED, open_tracker
 __all__ = ["run_case", "run_experiments"]
 
 # Keys that any experiment takes: they choose where it runs and where results go, not what it is about.
-_ALWAYS = ("experiment", "backend", "tracking", "timing", "debug", "hydra")
+_ALWAYS = ("experiment", "backend", "tracking", "timing", "debug", "resume", "hydra")
 
 
 def run_experiments(settings: Settings, invocation: Invocation, folder: Path | None) -> int:

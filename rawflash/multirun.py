@@ -1,0 +1,71 @@
+"""What Hydra calls before the first point of a sweep (conf/hydra/callbacks/sweep.yaml)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rawflash.errors import UsageError
+from rawflash.session import Abort, Session
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+__all__ = ["SweepCallback"]
+
+
+class SweepCallback:
+    """Opens the sweep before its first point: the folder that holds it, and its parent run."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Claim hydra.sweep.dir (with -2, -3, ... when it is taken), tell every point of it, and fit the launcher to the cores."""
+        from omegaconf import open_dict, read_write
+
+        try:
+            with read_write(config), open_dict(config):
+                Session.sweep = _open(config)
+                folder = str(Session.sweep.folder)
+                config.hydra.sweep.dir = folder
+                config.hydra.overrides.hydra.append(f"hydra.sweep.dir={_quoted(folder)}")
+        except Exception as error:
+            Session.error = error
+            raise Abort from error
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("on_"):
+            return lambda **_: None
+        raise AttributeError(name)
+
+
+def _open(config: DictConfig) -> Any:
+    import math
+
+    from rawflash.backends.cupy_gpu import usable
+    from rawflash.config import tracking_from
+    from rawflash.launchers import fit, refuse_shared_gpu
+    from rawflash.sweep import open_sweep
+
+    axes = _axes(config)
+    if "experiment" in axes or config.experiment.names:
+        raise UsageError("experiments do not go with -m: name several as 'experiment.names=[traffic,problem1]', or experiment=all")
+    points = math.prod(len(values) for values in axes.values())
+    threads = fit(config.hydra, points)
+    refuse_shared_gpu(config.hydra, set(axes.get("backend", [config.backend.name])), lambda: usable()[0])
+    return open_sweep(
+        tracking_from(config), Session.arguments, list(axes), points, Path(config.hydra.sweep.dir), Path.cwd(), config.resume, threads
+    )
+
+
+def _axes(config: DictConfig) -> dict[str, list[str]]:
+    """The keys that a sweep varies and the values of each, from the command line and from hydra.sweeper.params."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+    parsed = OverridesParser.create().parse_overrides([*params, *config.hydra.overrides.task])
+    swept = [o for o in parsed if o.is_sweep_override() and o.is_discrete_sweep()]
+    return {o.get_key_element().lstrip("+"): [text.partition("=")[2] for text in o.sweep_string_iterator()] for o in swept}
+
+
+def _quoted(text: str) -> str:
+    """A value for Hydra's override grammar that may hold anything."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
