@@ -15,6 +15,9 @@ __all__ = ["explain", "internal_error"]
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false", "string": "text"}
 
+# Launchers that come with a package of their own, and the extra that brings it.
+_EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray", "ray_aws": "ray"}
+
 
 def explain(error: BaseException, unknown_key: Callable[[str], str]) -> str | None:
     """The sentence for an error of Hydra's, or None when `error` is of another kind.
@@ -55,6 +58,8 @@ def _missing_option(error: BaseException) -> str | None:
         return None
     group, _, option = str(missing).rpartition("/")
     known = list(getattr(error, "options", None) or [])
+    if group == "hydra/launcher" and option in _EXTRAS:
+        return f'hydra/launcher={option} is not installed: `pip install "rawflash[{_EXTRAS[option]}]"`'
     if not group:
         return f"there is no configuration file called {option!r}: leave --config-name away, or give --config-dir the folder that has it"
     return f"{group}={option} is unknown{_closest(option, known)}; the known ones are {', '.join(known) or 'none'}"

@@ -224,7 +224,9 @@ def finish(rows: Sequence[Row], filing: Filing, folder: Path, arguments: Sequenc
         print(f"rawflash: {wrong[0].variant} is {wrong[0].status}: {wrong[0].sentence}{more}", file=sys.stderr)
     if filing.problem:
         filing.abandon(FAILED, filing.problem)
-        raise TrackingError(f"the work is done, but not everything could be filed: {filing.problem}.", folder)
+        raise TrackingError(
+            f"the work is done, but not everything could be filed: {filing.problem}. `rawflash sync` files the rest.", folder
+        )
     return exit_code(rows)
 
 

@@ -1,11 +1,11 @@
 """How many jobs of a sweep run at once, with how many emulator threads each, so that no core has two masters.
 
-    hydra/launcher=   jobs at once                             threads of each job
-    basic             1                                        every core
-    joblib            n_jobs, null: one per core               cores / n_jobs
-    submitit_local    hydra.sweeper.max_batch_size, like n_jobs   cores / that
-    submitit_slurm    SLURM decides                            cpus_per_task
-    ray               the cluster decides                      ray.remote.num_cpus, 1 when unset
+    hydra/launcher=           jobs at once                                 threads of each job
+    basic                     1                                            every core
+    laptop (joblib)           n_jobs, -1: one per core                     cores / n_jobs
+    slurm_here (submitit)     hydra.sweeper.max_batch_size, as n_jobs      cores / max_batch_size
+    slurm (submitit)          SLURM decides                                cpus_per_task
+    ray_here, ray_cluster     Ray decides                                  ray.remote.num_cpus, 1 when unset
 
 Only attributes of the composed configuration are looked at, so that this module needs neither Hydra nor a launcher.
 """
@@ -68,6 +68,6 @@ def refuse_shared_gpu(hydra: Any, backends: set[str], gpu_usable: Callable[[], b
     if jobs > 1 and ("cupy" in backends or ("auto" in backends and gpu_usable())):
         raise UsageError(
             "this launcher would run several jobs on one GPU at once, and the times of all of them would be wrong: leave hydra/launcher= "
-            "away, give each job a GPU of its own (hydra/launcher=submitit_slurm, or ray with +hydra.launcher.ray.remote.num_gpus=1), "
+            "away, give each job a GPU of its own (hydra/launcher=slurm, or ray_cluster with hydra.launcher.ray.remote.num_gpus=1), "
             "or add backend=emu"
         )

@@ -47,10 +47,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from rawflash.compare import main as compare
 
         return compare(arguments[1:])
-    if arguments[:1] == ["sync"]:
-        from rawflash.sync import main as sync
-
-        return sync(arguments[1:])
     if arguments == ["--version"]:
         from rawflash import __version__
 
@@ -60,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Session.debug = os.environ.get("HYDRA_FULL_ERROR", "") not in ("", "0") or "debug=true" in arguments
     try:
         with caught():
+            if arguments[:1] == ["sync"]:
+                from rawflash.sync import sync
+
+                return sync(arguments[1:])
             if arguments[:1] == ["calculator"]:
                 from rawflash.calculator.command import main as calculator
 
@@ -93,10 +93,22 @@ def _run(arguments: list[str]) -> int:
         return Session.code
     except BaseException as error:
         if Session.sweep is not None:
+            error = _of_launcher(error)
             Session.sweep.abandon("FAILED" if isinstance(error, Exception) else "KILLED", str(error))
             if isinstance(error, Stopped):
                 error.kept = Session.sweep.kept
-        raise
+        raise error
+
+
+def _of_launcher(error: BaseException) -> BaseException:
+    """An error that no point raised comes from the launcher: no SLURM here, no Ray, a worker that was killed."""
+    if isinstance(error, RawflashError) or not isinstance(error, Exception):
+        return error
+    chosen = next((a.partition("=")[2] for a in reversed(Session.arguments) if a.startswith("hydra/launcher=")), "basic")
+    told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+    new = RawflashError(f"hydra/launcher={chosen} could not run the jobs to their end: {told} ({type(error).__name__})")
+    new.__cause__ = error
+    return new
 
 
 @contextlib.contextmanager

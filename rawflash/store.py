@@ -97,26 +97,31 @@ def reach(store: Store, timeout_s: float) -> None:
     """
     parts = urlsplit(store.uri)
     if store.file is not None:
-        _reach_file(store)
+        _reach_file(store, timeout_s)
     elif parts.scheme in ("http", "https"):
         _reach_server(store, timeout_s)
     elif parts.hostname and (parts.port or _PORTS.get(parts.scheme.partition("+")[0])):
         _reach_database(store, parts.hostname, parts.port or _PORTS[parts.scheme.partition("+")[0]], timeout_s)
 
 
-def _reach_file(store: Store) -> None:
+def _reach_file(store: Store, timeout_s: float) -> None:
     assert store.file is not None
     folder = store.file.parent
     if not folder.is_dir():
         raise TrackingError(f"{store.origin}: the folder {folder} of {store.shown} does not exist; make it, or add tracking=none")
     try:
         if store.file.exists():
-            with store.file.open("r+b"), contextlib.closing(sqlite3.connect(store.file)) as database:
+            with store.file.open("r+b"), contextlib.closing(sqlite3.connect(store.file, timeout_s)) as database:
                 database.execute("pragma schema_version")
             return
         with tempfile.TemporaryFile(dir=folder):
             return
     except sqlite3.DatabaseError as error:
+        if "locked" in str(error):
+            raise TrackingError(
+                f"the MLflow store {store.shown} ({store.origin}) is locked by another program for more than {timeout_s:g} s: "
+                "wait for it, or choose another with tracking.uri="
+            ) from error
         raise TrackingError(
             f"the MLflow store {store.shown} ({store.origin}) is no database ({error}): move it away, or choose another with tracking.uri="
         ) from error

@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rawflash.errors import RawflashError, TrackingError, UsageError
+from rawflash.errors import TrackingError, UsageError
 from rawflash.filing import COMPLETE, ROW, Filing, describe, family_of
 from rawflash.owner import is_gone
 from rawflash.record import Record, starts_below
 from rawflash.results import CONFIG, OUTPUTS, RESULTS, TABLE, Row, plain_json, settle, write_text
 from rawflash.store import TrackingConf
 from rawflash.summary import write_summary
-from rawflash.tracking import OWNER, Tracker, open_tracker
+from rawflash.tracking import KILLED, OWNER, Tracker, open_tracker
 
-__all__ = ["conclude", "file_missing", "gather", "main", "results_of", "sync_folder"]
+__all__ = ["conclude", "file_missing", "gather", "results_of", "sync", "sync_folder"]
 
 
 def results_of(folder: Path, record: Record) -> list[Path]:
@@ -115,22 +114,14 @@ def sync_folder(folder: Path, record: Record, tracker: Tracker, over: bool = Fal
     left = any(row.status == "RUNNING" for rows in found.values() for row in rows)
     if not over or left:
         return done, filing.problem or "still running: what is finished is filed, the rest later (--over says that nothing runs any more)"
-    if not filing.problem and not filing.parent_complete():
+    if not filing.problem and not ((folder / TABLE).is_file() and filing.parent_complete()):
         done += 1
         conclude(filing, folder, record, found)
     return done, filing.problem
 
 
-def main(arguments: Sequence[str]) -> int:
-    """`rawflash sync`: returns the exit code."""
-    try:
-        return _sync(arguments)
-    except RawflashError as error:
-        print(f"rawflash: {error}", file=sys.stderr)
-        return error.exit_code
-
-
-def _sync(arguments: Sequence[str]) -> int:
+def sync(arguments: Sequence[str]) -> int:
+    """The command: returns the exit code. Raises UsageError or TrackingError."""
     over = "--over" in arguments
     chosen = dict(a.removeprefix("tracking.").split("=", 1) for a in arguments if a.startswith(("tracking.uri=", "tracking.experiment=")))
     places = [Path(a) for a in arguments if not a.startswith(("-", "tracking."))]
@@ -148,6 +139,15 @@ def _sync(arguments: Sequence[str]) -> int:
     if not folders:
         raise UsageError(f"there are no results below {', '.join(map(str, places)) or OUTPUTS}: give the folder that holds them")
     trackers: dict[str, Tracker | None] = {}
+    try:
+        return _sync_all(folders, chosen, over, trackers)
+    except BaseException as error:
+        for tracker in filter(None, trackers.values()):
+            tracker.abandon(KILLED, str(error))
+        raise
+
+
+def _sync_all(folders: Sequence[Path], chosen: Mapping[str, str], over: bool, trackers: dict[str, Tracker | None]) -> int:
     total, failed = 0, ""
     for folder in folders:
         record = Record.read(folder)

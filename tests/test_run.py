@@ -39,7 +39,7 @@ def test_the_default_job_runs_the_whole_ladder(program: Program, workdir: Path, 
     table = cells(got.out, "fp16, B=1 H=2 N=1024 d=64, no mask, block 64")
     assert [row[:2] for row in table] == [[name, "OK"] for name in LADDER]
     folder = only(workdir, "outputs/*/*")
-    assert {p.name for p in folder.iterdir()} == {"invocation.json", "results.json", "table.md", "config.yaml", *LADDER}
+    assert {p.name for p in folder.iterdir()} == {"invocation.json", "results.json", "table.md", "summary.html", "config.yaml", *LADDER}
     assert {p.name for p in (folder / "fa2").iterdir()} == {"fa2.cu", "kernel.ptx", "traffic.md", "config.yaml"}
     assert [row.variant for row in read_rows(folder / "results.json")] == list(LADDER)
 
