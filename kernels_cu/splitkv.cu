@@ -1,18 +1,19 @@
 // (1) Split-KV (flash-decoding): the keys of a query tile are shared between CTAs, and a second kernel merges what they found.
 //
 // (2) Changed since fa2: few queries and many keys leave fa2 with fewer CTAs than the GPU has SMs. Here `splits` CTAs take a part of the keys
-//     each, with (O, LSE) of a part in fp32 workspaces. The query heads of one kv head share a tile, so K and V are read once per kv head
+//     each, with (O, m, l) of a part in fp32 workspaces. The query heads of one kv head share a tile, so K and V are read once per kv head
 //     and not once per query head.
 //
 // (3) Math (fa2 on each part; the merge is the online softmax with a part in the place of a key):
-//       part s:  O_s, LSE_s over the keys of part s           a part in which the row sees no key: LSE_s = -inf, O_s not written
-//       merge:   m = max LSE_s,   l = sum exp(LSE_s - m),   O = sum exp(LSE_s - m) O_s / l,   LSE = m + ln l
-//     The merge takes parts 32 at a time, with the running m, l, O and alpha of every other rung.
+//       part s:  O_s, m_s, l_s over the keys of part s, undivided      a part in which the row sees no key: m_s = -inf, l_s = 0, no O_s
+//       merge:   m = max m_s,   l = sum exp(m_s - m) l_s,   O = sum exp(m_s - m) O_s / l,   LSE = m + ln l
+//     The merge takes parts 32 at a time, with the running m, l, O and alpha of every other rung. Parts from elsewhere, divided and with
+//     LSE_s, are merged by the same kernel as (O_s, LSE_s, 1).
 //
 // (4) Who owns what: packed row p = i*G + h of a kv head is query i of its h-th query head, G = H / Hkv, so that what rows see grows with p.
 //       splitkv        CTA = split s of packed tile t of (b, g), blockIdx.x = ((b*Hkv + g)*Tg + t)*splits + s, 4 Br threads as in fa2;
 //                      the n key tiles that the tile meets are cut into parts = min(splits, n) runs, split s >= parts is empty
-//       splitkv_merge  warp = row of O, row = blockIdx.x * 8 + warp; lane L holds LSE of parts L, L + 32, ... and columns L, L + 32, ...
+//       splitkv_merge  warp = row of O, row = blockIdx.x * 8 + warp; lane L holds m and l of parts L, L + 32, ... and columns L, L + 32, ...
 //
 // (5) HBM bytes (w bytes per element; tile t of Tg = ceil(G*N / Br) has rg(t) packed rows, meets kg(t) keys in whole key tiles, Nkv without a
 //     mask, and has parts(t) splits that are not empty; live = pairs of a packed row and a split in which it sees a key, G*N*splits without
@@ -22,8 +23,8 @@
 //       V        read  = B*Hkv*dv*w * sum(kg(t) for t in range(Tg))
 //       O_part   write = B*Hkv*live*dv*4 * (splits > 1)
 //       O_part   read  = B*Hkv*live*dv*4 * (splits > 1)
-//       LSE_part write = B*H*N*splits*4 * (splits > 1)
-//       LSE_part read  = B*H*N*splits*4 * (splits > 1)
+//       ml_part  write = B*H*N*splits*8 * (splits > 1)
+//       ml_part  read  = B*H*N*splits*8 * (splits > 1)
 //       O        write = B*H*N*dv*w
 //       LSE      write = B*H*N*4
 //
@@ -31,9 +32,10 @@
 //       splitkv       smem = 4 * (Br*d + d*(Bp + 2) + Bc*dv + Br*Bp)
 //       splitkv_merge smem = 0
 //
-// (7) Numerics: fp32 from SMEM to the merged O. A weight exp(LSE_s - m) is off by what fp32 loses of LSE_s, 2^-24 |LSE_s|. A row that sees no
-//     key, or only scores of -inf, in a part or in all: weight 0, or O = 0, LSE = -inf; what its O_s holds is not read. NaN in a
-//     visible key or in the query: NaN in that row's O and LSE. What a hidden key or value holds reaches nothing.
+// (7) Numerics: fp32 from SMEM to the merged O. Parts keep m and l apart, because fp32 loses 2^-24 |LSE_s| of LSE_s = m_s + ln l_s, and a
+//     weight exp(LSE_s - m) as much of itself. A row that sees no key, or only scores of -inf, in a part or in all: weight 0, or O = 0,
+//     LSE = -inf; its O_s is not read. NaN in a visible key or in the query: NaN in that row's O and LSE. What a hidden key or value
+//     holds reaches nothing.
 //
 // (8) Needs: d and dv multiples of 8 up to 256; Br and Bc multiples of 16 up to 128; H a multiple of Hkv; N, Nkv >= 1; contiguous rows.
 #include "rf_products.cuh"
@@ -69,7 +71,7 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
         const T* __restrict__ K,                                // [B, Hkv, Nkv, d]
         const T* __restrict__ V,                                // [B, Hkv, Nkv, dv]
         typename Stored<MERGED>::type* __restrict__ O_part,     // [splits, B, H, N, dv], O itself when there is one split
-        float* __restrict__ LSE_part,                           // [splits, B, H, N], LSE itself when there is one split
+        float* __restrict__ ml_part,                            // [splits, B, H, N, 2]: m, l; LSE [B, H, N] when there is one split
         const int B, const int H, const int Hkv, const int N, const int Nkv, const int splits, const float softmax_scale)
 {
     // -- where am I --------------------------------------------------------------------------------------------------------
@@ -79,7 +81,7 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
     const auto K_rows = rf::head_rows<d>(K, bg, Hkv, Nkv);
     const auto V_rows = rf::head_rows<dv>(V, bg, Hkv, Nkv);
     const auto head = [=](int p) { return bg * G + p % G; };                                         // b*H + h of a packed row
-    const auto q_row = [=](int p) { return static_cast<size_t>(head(p)) * N + p / G; };              // its row of LSE and of a part of O
+    const auto q_row = [=](int p) { return static_cast<size_t>(head(p)) * N + p / G; };              // its row of LSE and of a part
     const rf::Mask mask{N, Nkv};
     const PackedRows row(p0, G);
     const auto score_of = [&](int r) { return rf::Score{static_cast<int>(bg % Hkv * G) + row.head[r]}; };
@@ -149,25 +151,31 @@ splitkv(const T* __restrict__ Q,                                // [B, H, N, d]
         rf::add_product_PV<dv, Bc>(O_reg, P_smem + patch * rf::padded<Bc>, V_smem, visible);
     }
 
-    // -- O_s = O / l, LSE_s = m + ln l: registers -> HBM -------------------------------------------------------------------
-    const float inverse_l = rf::inverse_or_zero(l);
+    // -- O_s, m_s, l_s: registers -> HBM; a single split: O = O / l, LSE = m + ln l ------------------------------------------
+    const float last = MERGED ? l : rf::inverse_or_zero(l);
     const size_t part = static_cast<size_t>(split) * B * H * N;
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-        const float inverse_l_row = rf::from_lane(inverse_l, r);
-#pragma unroll
-        for (int c = 0; c < rf::slots<dv>; ++c) O_reg[r][c] *= inverse_l_row;
+        const float last_row = rf::from_lane(last, r);
         if (p0 + r >= rows) continue;
-        if constexpr (!MERGED) rf::store_row(rf::head_rows<dv>(O_part, head(p0 + r), H, N)[(p0 + r) / G], O_reg[r], dv);
-        else if (inverse_l_row != 0.0f) rf::store_row(O_part + (part + q_row(p0 + r)) * dv, O_reg[r], dv);
+        if constexpr (MERGED) {
+            if (last_row != 0.0f) rf::store_row(O_part + (part + q_row(p0 + r)) * dv, O_reg[r], dv);
+        } else {
+#pragma unroll
+            for (int c = 0; c < rf::slots<dv>; ++c) O_reg[r][c] *= last_row;
+            rf::store_row(rf::head_rows<dv>(O_part, head(p0 + r), H, N)[(p0 + r) / G], O_reg[r], dv);
+        }
     }
-    if (lane < ROWS && p0 + lane < rows) LSE_part[part + q_row(p0 + lane)] = rf::log_sum_exp(m, l);
+    if (lane < ROWS && p0 + lane < rows) {
+        if constexpr (MERGED) reinterpret_cast<float2*>(ml_part)[part + q_row(p0 + lane)] = make_float2(m, l);
+        else ml_part[q_row(p0 + lane)] = rf::log_sum_exp(m, l);
+    }
 }
 
-// -------------------------------------------------------------------- O = sum_s exp(LSE_s - LSE) O_s, LSE = ln sum_s exp LSE_s
+// ------------------------------------------------------------- O = sum exp(m_s - m) O_s / l, LSE = m + ln l, l = sum exp(m_s - m) l_s
 extern "C" __global__ void
 splitkv_merge(const float* __restrict__ O_part,    // [splits, B, H, N, dv]
-              const float* __restrict__ LSE_part,  // [splits, B, H, N]
+              const float2* __restrict__ ml_part,  // [splits, B, H, N]: m, l
               T* __restrict__ O,                   // [B, H, N, dv]
               float* __restrict__ LSE,             // [B, H, N]
               const int B, const int H, const int N, const int splits)
@@ -180,22 +188,24 @@ splitkv_merge(const float* __restrict__ O_part,    // [splits, B, H, N, dv]
     float O_reg[rf::slots<dv>] = {};
     float m = rf::negative_infinity(), l = 0.0f;
     for (int first = 0; first < splits; first += rf::LANES) {
-        // -- m' = max(m, max LSE_s), alpha = exp(m - m'), weights exp(LSE_s - m') of 32 parts ------------------------------
-        const float LSE_reg = first + lane < splits ? LSE_part[(first + lane) * rows + row] : rf::negative_infinity();
-        const float m_new = fmaxf(m, rf::warp_reduce(LSE_reg, rf::Max{}));
+        // -- m' = max(m, max m_s), alpha = exp(m - m'), weights exp(m_s - m') of 32 parts -----------------------------------
+        const float2 ml = first + lane < splits ? ml_part[(first + lane) * rows + row] : make_float2(rf::negative_infinity(), 0.0f);
+        const bool saw_nothing = ml.x == rf::negative_infinity() && ml.y == ml.y;  // l = NaN: it saw a NaN
+        const float m_new = fmaxf(m, rf::warp_reduce(ml.x, rf::Max{}));
         const float m_safe = rf::finite_or_zero(m_new);
-        const float alpha = rf::exp_fast(m - m_safe), weight = rf::exp_fast(LSE_reg - m_safe);
+        const float alpha = rf::exp_fast(m - m_safe), weight = rf::exp_fast(ml.x - m_safe);
         m = m_new;
 
-        // -- l = alpha l + sum of weights, O = alpha O ---------------------------------------------------------------------
+        // -- l = alpha l + sum of weight l_s, O = alpha O ------------------------------------------------------------------
         l = __fmul_rn(l, alpha);  // [rescale]
-        l += rf::warp_reduce(weight, rf::Sum{});
+        l += rf::warp_reduce(__fmul_rn(weight, ml.y), rf::Sum{});  // [rescale]
 #pragma unroll
         for (int c = 0; c < rf::slots<dv>; ++c) O_reg[c] = __fmul_rn(O_reg[c], alpha);  // [rescale]
 
         // -- O = O + weight O_s: HBM -> registers --------------------------------------------------------------------------
+        const unsigned idle = __ballot_sync(rf::ALL_LANES, saw_nothing);
         for (int s = 0; s < min(rf::LANES, splits - first); ++s) {
-            if (rf::from_lane(LSE_reg, s) == rf::negative_infinity()) continue;  // the part saw nothing and wrote no O_s
+            if (idle >> s & 1) continue;  // there is no O_s
             float O_s[rf::slots<dv>];
             rf::load_row(O_s, O_part + ((first + s) * rows + row) * dv, dv);
             const float weight_s = rf::from_lane(weight, s);

@@ -2,6 +2,7 @@
 //
 // (2) Changed since naive: mask and dropout are kernels of their own, and S is stored in the storage type as well as P. A pass over
 //     the matrix costs 2*B*H*N*Nkv*w bytes whatever little it computes: this is the baseline that the papers measured themselves against.
+//     (Frameworks that add a mask of -10000 or -inf read that as well; the papers' figures leave no room for it, so the mask is computed.)
 //
 // (3) Math (Algorithm 0 of arXiv 2205.14135 with mask and dropout; each line is a kernel):
 //       S      = softmax_scale Q K^T                 scale inside the product, as the alpha of baddbmm; or (scaled) S = Q K^T, then

@@ -129,7 +129,7 @@ def _q_outer(p: Problem, t: Tiling) -> TensorIO:
 
 
 def _splitkv(p: Problem, t: Tiling) -> TensorIO:
-    """K and V once per packed query tile, Q once per split that has keys; partial O and LSE out and back when there are several splits."""
+    """K and V once per packed query tile, Q once per split that has keys; partial O, m and l out and back when there are several splits."""
     cut, w = cut_keys(p, t), p.itemsize
     kv_heads, rows = p.B * p.Hkv, p.B * p.H * p.N
     keys = kv_heads * int(cut.keys.sum()) * w
@@ -141,8 +141,8 @@ def _splitkv(p: Problem, t: Tiling) -> TensorIO:
         "LSE": (0, rows * _F32),
     }
     if cut.splits > 1:
-        O_part, LSE_part = kv_heads * cut.live * p.dv * _F32, rows * cut.splits * _F32
-        io |= {"O_part": (O_part, O_part), "LSE_part": (LSE_part, LSE_part)}
+        O_part, ml_part = kv_heads * cut.live * p.dv * _F32, rows * cut.splits * 2 * _F32
+        io |= {"O_part": (O_part, O_part), "ml_part": (ml_part, ml_part)}
     return io
 
 

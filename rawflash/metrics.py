@@ -24,7 +24,7 @@ Provenance = Literal["measured", "counted", "modelled", "checked"]
 Better = Literal["lower", "higher", "neither"]
 
 # Tensors that a variant may move through HBM: inputs, outputs, workspaces.
-TENSORS = ("Q", "K", "V", "O", "LSE", "S", "P", "P_drop", "Z", "m", "l", "O_part", "LSE_part")
+TENSORS = ("Q", "K", "V", "O", "LSE", "S", "P", "P_drop", "Z", "m", "l", "O_part", "ml_part")
 # Execution pipes of an SM, by the emulator's table (rawflash/emu/traffic/pipes.py).
 PIPES = ("tensor", "fma", "fp16", "fp64", "imad", "alu", "sfu", "cvt", "lsu", "shuffle", "branch", "barrier", "other")
 

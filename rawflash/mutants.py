@@ -38,7 +38,7 @@ __all__ = ["SUBJECTS", "Caught", "Guard", "caught", "guards"]
 
 SUBJECTS = (*LADDER, "softmax")
 ARCH = "80"
-WORKSPACES = ("S", "P", "P_drop", "Z", "m", "l", "O_part", "LSE_part")
+WORKSPACES = ("S", "P", "P_drop", "Z", "m", "l", "O_part", "ml_part")
 _GUARD = re.compile(r"(?<![\w:])(__syncthreads|__syncwarp|rf::wait_for_\w+)\(\);")
 _CHECKS: tuple[tuple[type[EmuError], str], ...] = (
     (RaceHazard, "race"),

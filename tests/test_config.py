@@ -83,6 +83,12 @@ def test_seed_and_block_size_are_flat() -> None:
     assert (found.tiling.Br, found.tiling.Bc) == (32, 16)
 
 
+@pytest.mark.parametrize(("said", "meant"), [("auto", None), ("3", 3)])
+def test_splits_are_a_number_or_left_to_the_plan(said: str, meant: int | None) -> None:
+    found = settings("kernel=splitkv", f"kernel.num_splits={said}")
+    assert found.tiling.num_splits == meant and found.params["kernel.num_splits"] == said
+
+
 @pytest.mark.parametrize(("said", "meant"), [("true", "bottom_right"), ("false", "none"), ("top_left", "top_left")])
 def test_causal_takes_yes_and_no(said: str, meant: str) -> None:
     assert settings(f"problem.causal={said}").problem.causal == meant
@@ -119,6 +125,9 @@ def test_the_yaml_of_a_run_reads_back_as_its_params() -> None:
         (["block_size=-3"], "from 1 to 1024"),
         (["block_size=100000"], "block_size=100000"),
         (["kernel.Br=0"], "kernel.Br=0"),
+        (["kernel.num_splits=0"], "kernel.num_splits=0 is not a number of splits"),
+        (["kernel.num_splits=many"], "kernel.num_splits=many is not a number of splits: give a whole number of at least 1, or auto"),
+        (["problem.dropout_p=1"], "problem.dropout_p=1.0 is not a probability below 1"),
         (["problem.N=0"], "problem.N=0 is not a size"),
         (["problem.Nkv=-1"], "problem.Nkv=-1 is not a size"),
         (["problem.d=-64"], "problem.d=-64"),

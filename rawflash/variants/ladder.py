@@ -103,7 +103,7 @@ _RUNGS = (
     Variant(
         name="splitkv",
         file="splitkv.cu",
-        title="Flash-decoding: CTAs share the keys of a query tile; partial (O, LSE) are merged by a second kernel",
+        title="Flash-decoding: CTAs share the keys of a query tile; partial (O, m, l) are merged by a second kernel",
         changed="Keys split over CTAs that fill the GPU; query heads packed: K and V are read once per kv head; parts make a round trip",
         entry_points=("splitkv", "splitkv_merge"),
         make_plan=plans.splitkv_plan,

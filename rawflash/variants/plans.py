@@ -228,27 +228,28 @@ def splitkv_plan(p: Problem, t: Tiling) -> Plan:
     """`splits` CTAs per packed query tile, then the merge; a single split writes O and LSE itself."""
     cut, smem = cut_keys(p, t), _tiled_smem(p, t)
     merged, parts = cut.splits > 1, (cut.splits, p.B, p.H, p.N)
-    O, LSE = ("O_part", "LSE_part") if merged else ("O", "LSE")
+    O, LSE = ("O_part", "ml_part") if merged else ("O", "LSE")
     args: Arguments = ("Q", "K", "V", O, LSE, *_sizes(p.B, p.H, p.Hkv, p.N, p.Nkv, cut.splits), np.float32(p.scale))
     grid = (p.B * p.Hkv * len(cut.rows) * cut.splits, 1, 1)
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SPLITKV_SMEM=smem, RF_MERGED=int(merged)),
-        {**_outputs(p), **({"O_part": ((*parts, p.dv), _F32), "LSE_part": (parts, _F32)} if merged else {})},
+        {**_outputs(p), **({"O_part": ((*parts, p.dv), _F32), "ml_part": ((*parts, 2), _F32)} if merged else {})},
         (Launch("splitkv", grid, _patch_threads(t), smem, args), *([_merge(*parts)] if merged else [])),
         chosen={"num_splits": cut.splits},
     )
 
 
 def _merge(splits: int, B: int, H: int, N: int) -> Launch:
-    args: Arguments = ("O_part", "LSE_part", "O", "LSE", *_sizes(B, H, N, splits))
+    args: Arguments = ("O_part", "ml_part", "O", "LSE", *_sizes(B, H, N, splits))
     return Launch("splitkv_merge", (ceil_div(B * H * N, _PASS_WARPS), 1, 1), (_PASS_WARPS * _LANES, 1, 1), 0, args)
 
 
 def merge_plan(parts: int, B: int, H: int, N: int, d: int, dtype: str = "fp32") -> Plan:
-    """splitkv's merge by itself, for partial results from anywhere: O_part [parts, B, H, N, d] and LSE_part [parts, B, H, N], both float32.
+    """splitkv's merge by itself, for partial results from anywhere.
 
-    Buffers are O [B, H, N, d] of storage type `dtype` and LSE [B, H, N]. A part with LSE = -inf has no weight, and its O is not read.
-    rawflash.merge_partials does the same in NumPy.
+    Takes O_part [parts, B, H, N, d] and ml_part [parts, B, H, N, 2], float32: what a part found undivided, with its m and l; or divided, with
+    its LSE and 1. A part with m = -inf has no weight, and its O is not read. Buffers are O [B, H, N, d] of storage type `dtype` and LSE
+    [B, H, N]. rawflash.merge_partials does the same in NumPy.
     """
     p = Problem(B=B, H=H, N=N, d=d, dtype=dtype)
     plan = splitkv_plan(p, Tiling(16, 16, num_splits=1))

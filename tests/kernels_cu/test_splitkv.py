@@ -66,7 +66,7 @@ def test_a_query_that_sees_few_keys_leaves_splits_empty() -> None:
     assert not mismatches(result)
     moved = {t.name: t.counted_write for t in result.tensors}
     # Tiles of 16, 16 and 8 rows meet 1, 2 and 3 key tiles, one for each of their splits; a row sees all the tiles that its own meets.
-    assert moved["O_part"] == 4 * 32 * (16 * 1 + 16 * 2 + 8 * 3) and moved["LSE_part"] == 4 * 3 * 40
+    assert moved["O_part"] == 4 * 32 * (16 * 1 + 16 * 2 + 8 * 3) and moved["ml_part"] == 8 * 3 * 40
 
 
 @pytest.mark.parametrize("number", [1, 4])
@@ -87,6 +87,18 @@ def test_scores_of_minus_infinity_in_one_split_and_in_all() -> None:
         alive = sorted(set(range(64)) - set(dead))
         assert LSE[0, 0, 0] == pytest.approx(np.log(len(alive)) if alive else -INF, abs=1e-6)
         assert O[0, 0, 0, 0] == (pytest.approx(np.mean(alive), rel=1e-3) if alive else 0)
+
+
+@pytest.mark.parametrize("offset", [-65536, 4096])
+def test_a_large_common_offset_costs_the_merge_nothing(offset: int) -> None:
+    """[A26] fp32 loses 2^-12 of an LSE of 4096, and a weight that came from it as much: m and l travel apart."""
+    problem = Problem(B=1, H=1, N=4, Nkv=64, d=32, dtype="fp32", softmax_scale=1.0)
+    rng, keys = np.random.default_rng(0), np.zeros((64, 32), np.float32)
+    keys[:, 0], keys[:, 1] = offset / 64, rng.integers(0, 4, 64)
+    values = rng.standard_normal((64, 32))
+    O, _ = outputs("splitkv", problem, [64, 1, *[0] * 30], keys, values, split(4))
+    weights = np.exp(keys[:, 1].astype(np.float64))
+    np.testing.assert_allclose(O[0, 0, 0], weights @ values.astype(np.float32) / weights.sum(), atol=1e-6)
 
 
 def test_nan_reaches_its_row_from_any_split() -> None:
@@ -123,7 +135,8 @@ def merge(O_part: NDArray[Any], LSE_part: NDArray[Any], dtype: str) -> tuple[NDA
     """Through splitkv_merge: O (as float64), LSE, and the bytes of each tensor."""
     plan, device = merge_plan(*O_part.shape, dtype=dtype), backend(RACES)
     module = device.compile(compile_source(read_source(LADDER["splitkv"].file), plan.defines, A100.arch), plan)
-    arrays = {"O_part": device.to_device(O_part), "LSE_part": device.to_device(LSE_part)}
+    ml_part = np.stack([LSE_part, np.ones_like(LSE_part)], axis=-1)
+    arrays = {"O_part": device.to_device(O_part), "ml_part": device.to_device(ml_part)}
     arrays |= {name: device.empty(shape, np.dtype(kind)) for name, (shape, kind) in plan.buffers.items()}
     (report,) = launch_plan(module, plan, arrays)
     moved = {name: (a.read_bytes, a.write_bytes) for name, a in zip(plan.launches[0].args, report.arguments, strict=False)}
@@ -147,5 +160,5 @@ def test_the_kernel_merges_what_it_is_given(parts: int, dtype: str) -> None:
     )
     np.testing.assert_allclose(LSE, want_LSE, rtol=1e-6, atol=1e-6)
     assert (O[0, 0, 0] == 0).all() and LSE[0, 0, 0] == -INF
-    assert moved["O_part"] == (4 * 40 * int((~dead).sum()), 0) and moved["LSE_part"] == (4 * dead.size, 0)
+    assert moved["O_part"] == (4 * 40 * int((~dead).sum()), 0) and moved["ml_part"] == (8 * dead.size, 0)
     assert moved["O"] == (0, 30 * 40 * (4 if dtype == "fp32" else 2)) and moved["LSE"] == (0, 30 * 4)
