@@ -247,9 +247,9 @@ def _merge(splits: int, B: int, H: int, N: int) -> Launch:
 def merge_plan(parts: int, B: int, H: int, N: int, d: int, dtype: str = "fp32") -> Plan:
     """splitkv's merge by itself, for partial results from anywhere.
 
-    Takes O_part [parts, B, H, N, d] and ml_part [parts, B, H, N, 2], float32: what a part found undivided, with its m and l; or divided, with
-    its LSE and 1. A part with m = -inf has no weight, and its O is not read. Buffers are O [B, H, N, d] of storage type `dtype` and LSE
-    [B, H, N]. rawflash.merge_partials does the same in NumPy.
+    Takes O_part [parts, B, H, N, d] and ml_part [parts, B, H, N, 2], float32: what a part found undivided, with its m and l; or divided,
+    with its LSE and 1. A part with m = -inf has no weight, and its O is not read. Buffers are O [B, H, N, d] of storage type `dtype` and
+    LSE [B, H, N]. rawflash.merge_partials does the same in NumPy.
     """
     p = Problem(B=B, H=H, N=N, d=d, dtype=dtype)
     plan = splitkv_plan(p, Tiling(16, 16, num_splits=1))
