@@ -98,7 +98,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 
 EXPERIMENT = Experiment(
-    title="bytes per stage of unfused attention",
+    title="Bytes per stage of unfused attention",
     claim="Attention of GPT-2 spends its time on moving the N x N matrix: mask, softmax and dropout take longer than the two products.",
     source="FlashAttention, Figure 1 right",
     rows=_rows,

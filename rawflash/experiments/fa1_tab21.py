@@ -114,7 +114,7 @@ def _line(rows: Sequence[Row], title: str) -> tuple[list[int], list[float]]:
 
 
 EXPERIMENT = Experiment(
-    title="memory against N",
+    title="Memory against N",
     claim="FlashAttention's memory grows linearly with N, that of attention that keeps its scores quadratically: 20 times less at 4096.",
     source="FlashAttention, Table 21",
     rows=_rows,

@@ -98,7 +98,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 
 EXPERIMENT = Experiment(
-    title="runtimes against N",
+    title="Runtimes against N",
     claim="FlashAttention is up to 3 times faster than PyTorch's attention at N from 128 to 2048, and runs where that is out of memory.",
     source="FlashAttention, Tables 9 to 20",
     rows=_rows,

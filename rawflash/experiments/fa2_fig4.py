@@ -48,7 +48,7 @@ def pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 
 EXPERIMENT = Experiment(
-    title="rates on an A100",
+    title="Rates on an A100",
     claim="FlashAttention-2 reaches up to 73% of an A100's tensor peak forward, and 203 TFLOP/s forward and backward.",
     source="FlashAttention-2, Figure 4",
     rows=rows,

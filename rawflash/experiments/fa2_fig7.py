@@ -8,7 +8,7 @@ from rawflash.lab import Experiment
 __all__ = ["EXPERIMENT"]
 
 EXPERIMENT = Experiment(
-    title="rates on an H100",
+    title="Rates on an H100",
     claim="FlashAttention-2, written for an A100, reaches 335 TFLOP/s forward and backward on an H100, a third of its tensor peak.",
     source="FlashAttention-2, Figure 7; FlashAttention-3, Figure 5 (forward)",
     rows=rows,

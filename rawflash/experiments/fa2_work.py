@@ -99,7 +99,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 
 EXPERIMENT = Experiment(
-    title="work besides the products",
+    title="Work besides the products",
     claim="FlashAttention-2 does fewer FLOPs that are no matrix product: O is not divided after every key tile, only rescaled.",
     source="FlashAttention-2, sections 3.1 and 4.1",
     rows=_rows,

@@ -115,7 +115,7 @@ def _ours(lab: Lab) -> Iterable[Row]:
 
 
 EXPERIMENT = Experiment(
-    title="cycles per tile",
+    title="Cycles per tile",
     claim="On a B200 exponentials and SMEM take as long as the products: 1024, 768 and 1024 cycles for a tile of 128 x 128 x 128.",
     source="FlashAttention-4, Tables 1 to 3",
     rows=_rows,

@@ -28,7 +28,7 @@ def _rows(lab: Lab, case: Any) -> Iterable[Row]:
 
 
 EXPERIMENT = Experiment(
-    title="where papers disagree with themselves",
+    title="Where papers disagree with themselves",
     claim="Every printed number follows from the others that the same paper prints.",
     source="FlashAttention, -2, -3 and -4, and data sheets",
     rows=_rows,

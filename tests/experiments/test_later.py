@@ -96,9 +96,19 @@ def test_a_tile_of_fa2_pipe_needs_one_exponential_per_score(tmp_path: Path) -> N
 
 
 def test_lazy_rescaling_skips_and_polynomials_move(tmp_path: Path) -> None:
-    options = {"N": 128, "d": 16, "block": 16, "distributions": ["randn"], "thresholds": [None, 8], "shares": [0.0, 0.5]}
+    options = {
+        "N": 128,
+        "d": 16,
+        "block": 16,
+        "distributions": ["randn"],
+        "thresholds": [None, 8],
+        "shares": [0.0, 0.5],
+        "degrees": [3],
+        "as_good": 0.5,
+    }
     rows = rows_of("fa4_lazy", lab_of("fa4_lazy", tmp_path, **options))
     rescale = [row.cells["rescale multiplications"].value for row in rows if row.table == fa4_lazy.RESCALE]
     assert rescale[0] == 128 * 8 * (16 + 4) and rescale[1] == 0
     assert [row.cells["ex2"].value for row in rows if row.table == fa4_lazy.POLY] == [128 * 128, 128 * 128 // 2]
-    assert [row.verdict for row in rows] == [None, Verdict.REPRODUCED, None, Verdict.REPRODUCED]
+    assert [row.verdict for row in rows] == [None, Verdict.REPRODUCED, None, Verdict.REPRODUCED, Verdict.REPRODUCED]
+    assert rows[-1].cells["FMAs per exponential"].number == pytest.approx(3, abs=0.1)
