@@ -26,7 +26,7 @@ from rawflash.lab.experiment import Experiment
 from rawflash.results import plain_json
 from rawflash.tables import Column, Table, markdown
 
-__all__ = ["Report", "cell_text", "csv_text", "json_text", "markdown_text", "read_report", "report_tables", "verdict_counts"]
+__all__ = ["Report", "cell_text", "csv_text", "json_text", "markdown_text", "read_report", "report_tables", "summary", "verdict_counts"]
 
 
 @dataclass
@@ -140,6 +140,17 @@ def report_tables(report: Report) -> list[Table]:
     for row in report.rows:
         groups.setdefault(row.table, []).append(row)
     return [_table(_by_row(rows), title or report.title) for title, rows in groups.items()]
+
+
+def summary(reports: Sequence[Report]) -> Table:
+    """One row per experiment: its verdicts, and the file that holds its tables."""
+    columns = (Column("experiment", key=True), *(Column(verdict.lower()) for verdict in Verdict), Column("tables"))
+    counts = [verdict_counts(report.rows) for report in reports]
+    rows = [
+        (report.name, *(str(found.get(verdict, "")) for verdict in Verdict), f"{report.name}/{report.name}.md")
+        for report, found in zip(reports, counts, strict=True)
+    ]
+    return Table("Rows by verdict", columns, tuple(rows))
 
 
 # ---------------------------------------------------------------------------------------------------------------- texts

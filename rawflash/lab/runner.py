@@ -23,7 +23,7 @@ from rawflash.lab.cells import Row, Verdict
 from rawflash.lab.experiment import Experiment
 from rawflash.lab.memo import Memo
 from rawflash.lab.registry import chosen
-from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdown_text, report_tables, verdict_counts
+from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdown_text, report_tables, summary, verdict_counts
 from rawflash.lab.workbench import Lab, open_device
 from rawflash.output import Bar, print_all, print_end, say
 from rawflash.page import page
@@ -62,7 +62,8 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
                 report = _run_one(name, experiment, labs[name], grids[name], bar, settings.debug)
                 reports.append(report)
                 _finish_one(report, experiment, labs[name], _arguments(name, invocation), claim.folder, settings, invocation.cwd, filing)
-                bar.tell(f"{name}: {counts_text(report.rows)}")
+                if len(experiments) > 1:
+                    bar.tell(f"{name}: {counts_text(report.rows)}")
         filing.close_experiments({report.name: counts_text(report.rows) for report in reports}, not any(r.failed for r in reports))
     except BaseException as error:
         filing.abandon(KILLED if isinstance(error, Stopped) else FAILED, str(error))
@@ -71,9 +72,11 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
             error.kept = claim.folder if claim.folder.is_dir() else None
             print(f"rawflash: {memo.computed} computed numbers are kept; the same command goes on from there", file=sys.stderr)
         raise
-    print_all([table for report in reports for table in report_tables(report)])
-    for report in reports:
-        say(f"{report.name}: {counts_text(report.rows)}")
+    if len(reports) == 1:
+        print_all(report_tables(reports[0]))
+        say(f"{reports[0].name}: {counts_text(reports[0].rows)}")
+    else:
+        print_all([summary(reports)])
     say(f"{memo.computed} computed, {memo.reused} reused from an earlier run")
     print_end(filing, claim.folder, invocation.arguments)
     return _exit_code(reports, filing, claim.folder)

@@ -36,7 +36,7 @@ from rawflash.lab import (
 )
 from rawflash.lab.memo import Memo
 from rawflash.lab.papers import published_entries, published_entry
-from rawflash.lab.render import Report, cell_text, csv_text, json_text, markdown_text, read_report, verdict_counts
+from rawflash.lab.render import Report, cell_text, csv_text, json_text, markdown_text, read_report, summary, verdict_counts
 from rawflash.paths import conf_dir
 from rawflash.signals import Stopped
 
@@ -210,6 +210,12 @@ def report() -> Report:
         Row({"n": 3}, {"bytes": modelled(7, "B", note="odd | end"), "t": published(3, "ms")}),
     ]
     return Report("toy", "Toy", "All is well.", "nobody", rows, made="Made by nobody", pictures={"a.png": "A"})
+
+
+def test_several_experiments_are_told_in_one_table() -> None:
+    table = summary([report(), report()])
+    assert [column.title for column in table.columns][1:5] == ["reproduced", "differs", "not comparable", "needs gpu"]
+    assert table.rows == (("toy", "", "", "", "1", "toy/toy.md"),) * 2
 
 
 def test_json_reads_back() -> None:
