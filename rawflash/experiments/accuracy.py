@@ -56,6 +56,13 @@ KINDS: dict[str, Callable[[Numbers], Numbers]] = {
     "common offset": _common_offset,
     "large logits": lambda x: {**x, "Q": x["Q"] * 30},
     "tiny logits": lambda x: {**x, "Q": x["Q"] * 2.0**-10},
+    "window, softcap": lambda x: {**x, "Q": x["Q"] * 8},
+    "[B,N,H,d], dv": lambda x: x,
+}
+# What else is asked of the kernels with a kind; the mask is causal otherwise.
+_ASKED: dict[str, dict[str, Any]] = {
+    "window, softcap": {"causal": "none", "window_left": 37, "window_right": 11, "softcap": 20.0},
+    "[B,N,H,d], dv": {"layout": "bnhd", "dv": 24},
 }
 
 
@@ -74,7 +81,7 @@ def _cases(lab: Lab) -> Sequence[Any]:
 def _rows(lab: Lab, case: Any) -> Iterable[Row]:
     dtype, kind, name = case
     o = lab.options
-    problem = Problem(B=1, H=2, Hkv=1, N=o["N"], Nkv=o["Nkv"], d=o["d"], dtype=dtype, causal="bottom_right")
+    problem = Problem(B=1, H=2, Hkv=1, N=o["N"], Nkv=o["Nkv"], d=o["d"], dtype=dtype, **{"causal": "bottom_right", **_ASKED.get(kind, {})})
     tiling = Tiling(o["block"], o["block"])
     told = lab.remember(
         ("accuracy", name, kind, repr(problem), repr(tiling)), lambda: _errors(lab, name, kind, problem, tiling), [LADDER[name].file]

@@ -26,6 +26,7 @@ _ON_A100: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"dtype": "fp32"}, {}),
     ({"d": 100}, {}),
     ({"d": 264}, {}),
+    ({"dv": 20}, {}),
     ({"d": 256}, {"Br": 128, "Bc": 128}),
     ({}, {"Br": 24}),
     ({}, {"Bc": 8}),
@@ -35,7 +36,7 @@ _ON_A100: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"dropout_p": 0.1}, {}),
     ({"N": 2**30, "Nkv": 1}, {}),
     ({"N": 1, "Nkv": 2**30}, {}),
-    ({"N": 2**29, "Nkv": 1, "H": 4, "Hkv": 1}, {}),
+    ({"N": 2**20, "Nkv": 1, "H": 1024, "Hkv": 1}, {}),
     ({"B": 2**16, "H": 2**16, "N": 1, "Nkv": 1}, {"Br": 16, "Bc": 16}),
 )
 POINTS = (
@@ -53,6 +54,8 @@ MEANINGLESS: tuple[Callable[[], object], ...] = (
     lambda: Problem(H=4, Hkv=3),
     lambda: Problem(dtype="int8"),
     lambda: Problem(causal="left"),
+    lambda: Problem(layout="nbhd"),
+    lambda: Problem(dv=0),
     lambda: Problem(softmax_scale=float("inf")),
     lambda: Problem(softmax_scale=float("nan")),
     lambda: Problem(softcap=-1.0),
