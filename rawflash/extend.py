@@ -99,6 +99,10 @@ def _points(problem: Problem, tiling: Tiling) -> tuple[int, ...]:
     points = tuple(step * (first + i) for i in range(base + 1))
     if points[-1] >= problem.N:
         return ()
+    if problem.window_left is not None or problem.window_right is not None:
+        raise UsageError(
+            f"counts of a window are not extended, and problem.N={problem.N} is too long to execute: take a shorter one, or no window"
+        )
     if problem.N % step:
         raise UsageError(
             f"problem.N={problem.N} is too long to execute and no multiple of {step}, so its counts cannot be extended: "

@@ -59,33 +59,31 @@ def _attention(
     """Three passes over chunks of query rows, in the float type of `q`; `keep` rounds S, P and O as they are stored."""
     O = np.zeros(problem.shape_o, q.dtype)
     LSE = np.full(problem.shape_lse, -np.inf, q.dtype)
-    begin, end = problem.visible()
     group = problem.H // problem.Hkv if problem.Hkv else 1
-    for b, h, rows in _chunks(problem):
-        g = h // group
-        first, last = int(begin[rows].min()), int(end[rows].max())
-        if first >= last:
-            continue
-        keys = np.arange(first, last)
-        seen = (keys >= begin[rows, None]) & (keys < end[rows, None])
-        with np.errstate(invalid="ignore", over="ignore"):
-            S = keep(_capped((q[b, h, rows] @ k[b, g, first:last].T) * scale, problem.softcap))
-            S[~seen] = -np.inf
-            P, LSE[b, h, rows] = _softmax(S)
-            P = keep(P)
-            if problem.dropout_p:
-                P = keep(np.where(kept(problem, b, h, rows)[:, first:last], P / P.dtype.type(1 - problem.dropout_p), P.dtype.type(0)))
-            O[b, h, rows] = keep(_weighted_sum(P, v[b, g, first:last], seen))
+    for rows, keys, seen in _chunks(problem):
+        for b, h in np.ndindex(problem.B, problem.H):
+            g = h // group
+            with np.errstate(invalid="ignore", over="ignore"):
+                S = keep(_capped((q[b, h, rows] @ k[b, g, keys].T) * scale, problem.softcap))
+                S[~seen] = -np.inf
+                P, LSE[b, h, rows] = _softmax(S)
+                P = keep(P)
+                if problem.dropout_p:
+                    P = keep(np.where(kept(problem, b, h, rows)[:, keys], P / P.dtype.type(1 - problem.dropout_p), P.dtype.type(0)))
+                O[b, h, rows] = keep(_weighted_sum(P, v[b, g, keys], seen))
     return O, LSE
 
 
-def _chunks(problem: Problem) -> Iterator[tuple[int, int, slice]]:
-    """(b, h, rows) over all query rows, few enough rows at a time to bound the memory."""
+def _chunks(problem: Problem) -> Iterator[tuple[slice, slice, NDArray[np.bool_]]]:
+    """(rows, keys, seen [rows, keys]): few enough query rows at a time to bound the memory, and the keys between which they see any."""
+    begin, end = problem.visible()
     step = max(1, _CHUNK_ELEMENTS // max(1, problem.Nkv))
-    for b in range(problem.B):
-        for h in range(problem.H):
-            for start in range(0, problem.N, step):
-                yield b, h, slice(start, min(start + step, problem.N))
+    for start in range(0, problem.N, step):
+        rows = slice(start, min(start + step, problem.N))
+        first, last = int(begin[rows].min()), int(end[rows].max())
+        keys = np.arange(first, last)
+        if len(keys):
+            yield rows, slice(first, last), (keys >= begin[rows, None]) & (keys < end[rows, None])
 
 
 def _capped(S: Array, softcap: float | None) -> Array:

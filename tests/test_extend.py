@@ -71,6 +71,8 @@ def test_what_cannot_be_extended_is_refused(emulator: EmulatedBackend) -> None:
     variant: Variant = LADDER["fa2_mma"]
     with pytest.raises(UsageError, match=r"no multiple of 32, so its counts cannot be extended: take N=288"):
         extended_counts(variant, Problem(N=300, d=16), TILE, A100, emulator)
+    with pytest.raises(UsageError, match=r"counts of a window are not extended, and problem\.N=1024 is too long"):
+        extended_counts(variant, Problem(N=1024, d=16, window_left=9), TILE, A100, emulator)
     with pytest.raises(UsageError, match="are extended where N = Nkv only"):
         extended_counts(variant, Problem(N=320, Nkv=64, d=16, causal=True), TILE, A100, emulator)
     with pytest.raises(InvalidConfiguration, match="dtype=fp32 is not supported"):

@@ -79,6 +79,15 @@ def test_a_lone_row_does_not_see_the_rest_of_its_tile(name: str, N: int, config:
 
 
 @every_variant
+def test_edges_with_all_of_it(name: str) -> None:
+    """Scales of any sign, 0, and what ftz makes 0, below a softcap; no query, no key."""
+    for scale in (-2.0, 0.0, 1e-40):
+        run(name, small(17, 33, **ALL, softmax_scale=scale), TILING)
+    for N, Nkv in ((0, 3), (3, 0)):
+        assert run(name, small(N, Nkv, **ALL), TILING).outputs["O"].shape == (2, 4, N, 24)
+
+
+@every_variant
 def test_side_by_side_heads_that_no_vector_load_can_read(name: str) -> None:
     """One element off: a scalar path in every tensor, the same bits."""
     problem, device = small(33, 90, **ALL), backend()
