@@ -104,11 +104,12 @@ def test_lazy_rescaling_skips_and_polynomials_move(tmp_path: Path) -> None:
         "thresholds": [None, 8],
         "shares": [0.0, 0.5],
         "degrees": [3],
-        "as_good": 0.5,
     }
-    rows = rows_of("fa4_lazy", lab_of("fa4_lazy", tmp_path, **options))
+    rows = rows_of("fa4_lazy", lab_of("fa4_lazy", tmp_path, **options, as_good=0.6))
     rescale = [row.cells["rescale multiplications"].value for row in rows if row.table == fa4_lazy.RESCALE]
     assert rescale[0] == 128 * 8 * (16 + 4) and rescale[1] == 0
     assert [row.cells["ex2"].value for row in rows if row.table == fa4_lazy.POLY] == [128 * 128, 128 * 128 // 2]
     assert [row.verdict for row in rows] == [None, Verdict.REPRODUCED, None, Verdict.REPRODUCED, Verdict.REPRODUCED]
     assert rows[-1].cells["FMAs per exponential"].number == pytest.approx(3, abs=0.1)
+    (strict,) = [r for r in rows_of("fa4_lazy", lab_of("fa4_lazy", tmp_path, **options, as_good=0)) if r.table == fa4_lazy.DEGREE]
+    assert strict.verdict is Verdict.DIFFERS
