@@ -58,7 +58,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "words", nargs="*", metavar="what", help="variants, runs or parents; tracking.uri= and tracking.experiment= as for a run"
     )
-    parser.add_argument("--filter", default="", help='only runs that fit, in MLflow\'s search syntax: "metrics.`io/times_ideal` < 10"')
+    parser.add_argument("--filter", default="", help="only runs that fit, in MLflow's search syntax and single quotes")
     parser.add_argument("--order-by", default="attributes.start_time ASC", help="order of what --filter finds (%(default)s)")
     parser.add_argument("--limit", type=int, default=200, help="at most so many runs of a filter (%(default)s)")
     parser.add_argument("--latest", action="store_true", help="a name that several runs have means the newest of them")

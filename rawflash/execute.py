@@ -124,7 +124,7 @@ def run_variant(
     type) replaces the problem's own. With `raise_errors` a failure is raised as its RawflashError instead of told by the status.
     BackendUnavailable is always raised: it is not about this point.
     """
-    gpu = backend.gpu(gpu)
+    gpu, started = backend.gpu(gpu), time.process_time()
     run = _Run(variant, problem, replace(tiling, sms=gpu.sms), gpu, backend)
     try:
         run.refuse()
@@ -147,6 +147,8 @@ def run_variant(
         run.result.sentence = error.reason if isinstance(error, InvalidConfiguration) else str(error)
         if isinstance(error, CompileError):
             run.result.texts["nvrtc.log"] = error.log
+    if run.result.metrics:
+        run.result.metrics["host/cpu_s"] = time.process_time() - started
     if keep_outputs:
         run.result.outputs = run.outputs
     metrics.validate(run.result.metrics)

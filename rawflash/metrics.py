@@ -106,6 +106,7 @@ _ROWS: tuple[tuple[str, str, Provenance, str], ...] = (
     ("gpu/temperature_c", "C", "measured", "GPU temperature just after timing"),
     ("gpu/throttle_reasons", "bits", "measured", "NVML's throttle reasons just after timing, as a bit mask (0: none)"),
     ("host/emulate_s", "s", "measured", "wall clock of the emulated launches on this CPU (no GPU time)"),
+    ("host/cpu_s", "s", "measured", "CPU time of this process for the reference, compiling, running and checking, all threads"),
     ("host/compile_s", "s", "measured", "wall clock from source to loaded module on this CPU (tag compile_cached tells a cached one)"),
 )
 
