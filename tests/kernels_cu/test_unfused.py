@@ -54,7 +54,7 @@ def test_a_framework_launches_what_it_is_asked_for() -> None:
     assert launched() == ["scores", "softmax", "output"]
     assert launched(causal=True) == ["scores", "mask", "softmax", "output"]
     assert launched(dropout_p=0.1) == ["scores", "softmax", "dropout", "output"]
-    assert launched(SCALED, causal=True, dropout_p=0.1) == list(entry.partition("_")[2] for entry in VARIANT.entry_points)
+    assert launched(SCALED, causal=True, softcap=20.0, dropout_p=0.1) == list(entry.partition("_")[2] for entry in VARIANT.entry_points)
 
 
 def test_figure_2_left_of_flash_attention() -> None:
