@@ -16,7 +16,7 @@ from rawflash.source import read_source
 from rawflash.tiling import Tiling
 from rawflash.variants import LADDER
 from tests.kernels_cu.ladder import A100, SMALL, backend, mismatches, run
-from tests.kernels_cu.mma import bits, every_rung
+from tests.kernels_cu.mma import RUNGS, bits, every_rung
 
 SIZES = [(1, 1), (1, 20), (16, 16), (17, 33), (40, 7), (64, 64), (65, 97), (130, 70)]
 QUICK = [("fp16", "none", 64, (32, 32)), ("bf16", "bottom_right", 32, (16, 16))]
@@ -93,13 +93,13 @@ def test_operands_of_mma_are_registers_that_follow_each_other(name: str) -> None
 
 
 @pytest.mark.slow
-@every_rung
-def test_issue_slots_beside_the_products(name: str) -> None:
+@pytest.mark.parametrize(("name", "layout"), [*((name, "bhnd") for name in RUNGS), ("fa2_pipe", "bnhd")])
+def test_issue_slots_beside_the_products(name: str, layout: str) -> None:
     """d = 128, Br = 128, no mask: instructions of any kind per mma, from the difference of 8 and 4 key tiles."""
     tiling, params = Tiling(128, 64), EmuParams(memcheck=False, initcheck=False)
     issued = []
     for keys in (256, 512):
-        problem = Problem(B=1, H=1, N=128, Nkv=keys, d=128)
+        problem = Problem(B=1, H=1, N=128, Nkv=keys, d=128, layout=layout)
         plan, device = LADDER[name].plan(problem, tiling), backend(params)
         compiled = compile_source(read_source(LADDER[name].file), plan.defines, A100.arch)
         arrays = {key: device.empty(shape, np.dtype(kind)) for key, (shape, kind) in plan.buffers.items()}
