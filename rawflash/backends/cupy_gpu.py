@@ -180,7 +180,7 @@ class CupyBackend:
     def run(self, module: Any, plan: Plan, arrays: Mapping[str, Any]) -> Execution:
         """Launch the plan once on the current stream and wait for it."""
         started = time.perf_counter()
-        with self._on_device():
+        with self._locked(), self._on_device():
             launch_plan(module, plan, arrays)
             self.cupy.cuda.get_current_stream().synchronize()
         return Execution(None, None, time.perf_counter() - started)
@@ -188,11 +188,16 @@ class CupyBackend:
     @contextmanager
     def timing(self) -> Iterator[EventTimer]:
         """The device's timer, with the device locked against other rawflash processes while it is open."""
+        with self._locked(), self._on_device():
+            yield EventTimer(self.cupy, self.device)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """No other rawflash process launches on this device meanwhile: kernels beside a timed one would make its time wrong."""
         bus = _text(self.device.pci_bus_id).replace(":", "-").replace("/", "-")
         with (paths.cache_dir("locks") / f"gpu-{bus}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # waits for its turn; released when the file is closed, also by a crash
-            with self._on_device():
-                yield EventTimer(self.cupy, self.device)
+            yield
 
 
 class EventTimer:

@@ -195,6 +195,13 @@ def test_one_process_times_at_a_time(tmp_path: Path) -> None:
     with CupyBackend(0, FakeCupy()).timing():
         assert subprocess.check_output([sys.executable, "-c", code, str(lock)], text=True) == "held\n"
     assert subprocess.check_output([sys.executable, "-c", code, str(lock)], text=True) == "free\n"
+    held: list[str] = []
+    fake = FakeCupy({"a": lambda: held.append(subprocess.check_output([sys.executable, "-c", code, str(lock)], text=True))})
+    backend = CupyBackend(0, fake)
+    with backend._on_device():
+        module = fake.RawModule(code="")
+    backend.run(module, plan(launch("a")), {})
+    assert held == ["held\n"], "an untimed launch waits for its turn too"
 
 
 def test_the_names_that_the_backend_uses_exist_in_cupy() -> None:
