@@ -57,6 +57,7 @@ class KernelConf:
     poly_fraction: float = 0.25
     poly_degree: int = 4
     num_splits: Union[int, str] = "auto"  # noqa: UP007
+    warps: Union[int, str] = "auto"  # noqa: UP007
 
 
 @dataclass
@@ -290,11 +291,13 @@ def _tiling(values: Mapping[str, Any]) -> Tiling:
         if not 1 <= size <= MAX_BLOCK:
             raise UsageError(f"{name}={size} is not the side of a tile: give a whole number from 1 to {MAX_BLOCK}, such as 64")
     kernel = values["kernel"]
-    options = {name: kernel[name] for name in ("scale_pass", "lazy_threshold", "poly_fraction", "poly_degree")}
-    splits = kernel["num_splits"]
-    if splits != "auto" and not (isinstance(splits, int) and not isinstance(splits, bool) and splits >= 1):
-        raise UsageError(f"kernel.num_splits={splits} is not a number of splits: give a whole number of at least 1, or auto")
-    return Tiling(Br=Br, Bc=Bc, num_splits=None if splits == "auto" else splits, **options)
+    options: dict[str, Any] = {name: kernel[name] for name in ("scale_pass", "lazy_threshold", "poly_fraction", "poly_degree")}
+    for name, what in (("num_splits", "splits"), ("warps", "warps")):
+        number = kernel[name]
+        if number != "auto" and not (isinstance(number, int) and not isinstance(number, bool) and number >= 1):
+            raise UsageError(f"kernel.{name}={number} is not a number of {what}: give a whole number of at least 1, or auto")
+        options[name] = None if number == "auto" else number
+    return Tiling(Br=Br, Bc=Bc, **options)
 
 
 def _params(values: Mapping[str, Any]) -> dict[str, str]:

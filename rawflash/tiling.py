@@ -38,6 +38,7 @@ class Tiling:
     poly_fraction   fa2_lazy only: share of the exponentials that are polynomials, 0 to 1, taken in whole percents
     poly_degree     fa2_lazy only: degree of these polynomials, 3 to 5
     num_splits      splitkv only: CTAs that share the keys of a query tile; None: as many as fill `sms` SMs (rawflash.splits)
+    warps           fa2_pipe only: warps of a CTA, Br/16 or Br/32; None: chosen by the plan
     sms             SMs of the GPU; run_variant puts in those of the GPU at hand
     """
 
@@ -48,12 +49,14 @@ class Tiling:
     poly_fraction: float = 0.25
     poly_degree: int = 4
     num_splits: int | None = None
+    warps: int | None = None
     sms: int = 108
 
     def __post_init__(self) -> None:
-        for name, meaning in (("Br", "the side of a tile"), ("Bc", "the side of a tile"), ("num_splits", "a number of splits")):
+        counts = (("num_splits", "a number of splits"), ("warps", "a number of warps"))
+        for name, meaning in (("Br", "the side of a tile"), ("Bc", "the side of a tile"), *counts):
             value = getattr(self, name)
-            if name == "num_splits" and value is None:
+            if (name, meaning) in counts and value is None:
                 continue
             try:
                 size = 0 if isinstance(value, bool) else operator.index(value)

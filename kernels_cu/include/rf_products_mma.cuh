@@ -1,4 +1,4 @@
-// One warp's 16 rows of S, P and O as tensor cores leave them, and the two products of attention on them.
+// Strips: 16 rows of S, P and O as tensor cores leave them, one or more to a warp, and the two products of attention on them.
 //
 // X[n] are the four sums of the columns 8 n .. 8 n + 7 (picture in rf_mma_sm80.cuh): a lane holds parts of two rows, g and g + 8, and
 // shares each with the three lanes of its quad. half(e) tells which of the two rows X[n][e] belongs to.
@@ -73,36 +73,71 @@ __device__ __forceinline__ float row_max(const Sums (&S)[N8], int h) {
     return quad_reduce(fmaxf(left, right), Max{});
 }
 
-/// S = Q K^T.  Q_patch(k) is the patch of Q at columns 16 k; K: a tile with keys in rows.
-template <class T, int D, int BC, class QPatch>
-__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], const QPatch& Q_patch, const Patches<D, Order::across>& K) {
+/// S = Q K^T of several strips, which share each patch of K.  Q_patch(s, k) is the patch of Q of strip s at columns 16 k; K: a tile with
+/// keys in rows.
+template <class T, int D, int BC, int STRIPS, class QPatch>
+__device__ __forceinline__ void product_QK(Sums (&S)[STRIPS][BC / 8], const QPatch& Q_patch, const Patches<D, Order::across>& K) {
 #pragma unroll
-    for (int n = 0; n < BC / 8; ++n)
+    for (int s = 0; s < STRIPS; ++s)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) S[n][e] = 0.0f;
+        for (int n = 0; n < BC / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) S[s][n][e] = 0.0f;
     unrolled<D / 16>([&](auto k) {
-        const Patch Q_reg = Q_patch(k);
+        Patch Q_reg[STRIPS];
+        unrolled<STRIPS>([&](auto s) { Q_reg[s] = Q_patch(s, k); });
         unrolled<BC / 16>([&](auto n) {
             const Patch K_reg = K.load(n, k);
-            mma<T>(S[2 * n], Q_reg, K_reg.reg[0], K_reg.reg[1], S[2 * n]);
-            mma<T>(S[2 * n + 1], Q_reg, K_reg.reg[2], K_reg.reg[3], S[2 * n + 1]);
+#pragma unroll
+            for (int s = 0; s < STRIPS; ++s) {
+                mma<T>(S[s][2 * n], Q_reg[s], K_reg.reg[0], K_reg.reg[1], S[s][2 * n]);
+                mma<T>(S[s][2 * n + 1], Q_reg[s], K_reg.reg[2], K_reg.reg[3], S[s][2 * n + 1]);
+            }
         });
     });
 }
 
-/// O += P V.  P is rounded to T, two keys to a register, which makes each two of its columns of sums the next left operand.
-template <class T, int D, int BC>
-__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const Patches<D, Order::down>& V) {
+/// O += P V of several strips, which share each patch of V.  P is rounded to T, two keys to a register, which makes each two of its
+/// columns of sums the next left operand.
+template <class T, int D, int BC, int STRIPS>
+__device__ __forceinline__ void add_product_PV(Sums (&O)[STRIPS][D / 8], const Sums (&P)[STRIPS][BC / 8], const Patches<D, Order::down>& V) {
     unrolled<BC / 16>([&](auto k) {
-        Patch P_reg;
+        Patch P_reg[STRIPS];
 #pragma unroll
-        for (int x = 0; x < 4; ++x) P_reg.reg[x] = pack<T>(P[2 * k + x / 2][x % 2 * 2], P[2 * k + x / 2][x % 2 * 2 + 1]);
+        for (int s = 0; s < STRIPS; ++s)
+#pragma unroll
+            for (int x = 0; x < 4; ++x) P_reg[s].reg[x] = pack<T>(P[s][2 * k + x / 2][x % 2 * 2], P[s][2 * k + x / 2][x % 2 * 2 + 1]);
         unrolled<D / 16>([&](auto n) {
             const Patch V_reg = V.load_turned(k, n);
-            mma<T>(O[2 * n], P_reg, V_reg.reg[0], V_reg.reg[1], O[2 * n]);
-            mma<T>(O[2 * n + 1], P_reg, V_reg.reg[2], V_reg.reg[3], O[2 * n + 1]);
+#pragma unroll
+            for (int s = 0; s < STRIPS; ++s) {
+                mma<T>(O[s][2 * n], P_reg[s], V_reg.reg[0], V_reg.reg[1], O[s][2 * n]);
+                mma<T>(O[s][2 * n + 1], P_reg[s], V_reg.reg[2], V_reg.reg[3], O[s][2 * n + 1]);
+            }
         });
     });
+}
+
+// The same for a single strip.
+template <class T, int D, int BC, class QPatch>
+__device__ __forceinline__ void product_QK(Sums (&S)[BC / 8], const QPatch& Q_patch, const Patches<D, Order::across>& K) {
+    product_QK<T, D, BC>(reinterpret_cast<Sums(&)[1][BC / 8]>(S), [&](auto, auto k) { return Q_patch(k); }, K);
+}
+
+template <class T, int D, int BC>
+__device__ __forceinline__ void add_product_PV(Sums (&O)[D / 8], const Sums (&P)[BC / 8], const Patches<D, Order::down>& V) {
+    add_product_PV<T, D, BC>(reinterpret_cast<Sums(&)[1][D / 8]>(O), reinterpret_cast<const Sums(&)[1][BC / 8]>(P), V);
+}
+
+/// Every element of a warp's `chunks` chunks of Q in SMEM times `factor` (see multiply).
+template <class T>
+__device__ __forceinline__ void multiply_rows(uint4* Q_smem, int chunks, float factor) {
+#pragma unroll 1
+    for (int n = lane_index(); n < chunks; n += LANES) {
+        const uint4 x = Q_smem[n];
+        const Patch y = multiply<T>({{x.x, x.y, x.z, x.w}}, factor);
+        Q_smem[n] = make_uint4(y.reg[0], y.reg[1], y.reg[2], y.reg[3]);
+    }
 }
 
 /// O: registers -> SMEM, rounded to T, for store_tile.

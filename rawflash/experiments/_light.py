@@ -54,6 +54,7 @@ class Judged:
     sfu: int
     occupancy: Occupancy
     registers: int
+    spill_bytes: int
     smem_bytes: int
     warps: int
     waves: float
@@ -73,15 +74,16 @@ def judge_on(lab: Lab, kernel: str, problem: Problem, tiling: Tiling, gpu: Gpu) 
         figures = told["resources"][launch.entry]
         threads, smem = math.prod(launch.cta), launch.shared_bytes + figures["smem_bytes"]
         found = occupancy(gpu, threads, figures["registers"], smem)
-        held.append((found.fraction, launch.entry, found, figures["registers"], smem, threads // 32, math.prod(launch.grid)))
-    _, _, found, registers, smem, warps, ctas = min(held, key=lambda entry: entry[:2])
+        held.append((found.fraction, launch.entry, found, figures, smem, threads // 32, math.prod(launch.grid)))
+    _, _, found, figures, smem, warps, ctas = min(held, key=lambda entry: entry[:2])
     return Judged(
         light=speed_of_light(work_from(told["counts"], problem, plan, gpu), gpu),
         exact=told["exact"],
         hbm_bytes=asked_bytes(told["counts"]),
         sfu=told["counts"].get("pipe/sfu", 0),
         occupancy=found,
-        registers=registers,
+        registers=figures["registers"],
+        spill_bytes=figures["spill_bytes"],
         smem_bytes=smem,
         warps=warps,
         waves=ctas / (found.ctas * gpu.sms) if found.ctas else math.inf,
@@ -94,7 +96,10 @@ def _counted(lab: Lab, kernel: str, problem: Problem, tiling: Tiling) -> dict[st
 
     def make() -> dict[str, Any]:
         found = extended_counts(LADDER[kernel], head, tiling, sheet("a100_80gb"), lab.emulator)
-        resources = {entry: {"registers": r.registers, "smem_bytes": r.smem_bytes} for entry, r in found.resources.items()}
+        resources = {
+            entry: {"registers": r.registers, "smem_bytes": r.smem_bytes, "spill_bytes": r.spill_bytes}
+            for entry, r in found.resources.items()
+        }
         return {"counts": found.counts, "exact": found.exact, "resources": resources}
 
     told = lab.remember(("extended", kernel, repr(head), repr(tiling)), make, [LADDER[kernel].file])

@@ -23,7 +23,8 @@ def _problem(lab: Lab) -> Problem:
 
 
 def _tiling(lab: Lab, kernel: str) -> Tiling:
-    return Tiling(*lab.options["tiles"].get(kernel, lab.options["tiles"]["others"]))
+    Br, Bc, *warps = lab.options["tiles"].get(kernel, lab.options["tiles"]["others"])
+    return Tiling(Br, Bc, warps=warps[0] if warps else None)
 
 
 def _cases(lab: Lab) -> Sequence[Any]:

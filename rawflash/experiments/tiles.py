@@ -1,7 +1,7 @@
 """Which tile? Bytes, shared memory, occupancy and speed of light over a grid of (Br, Bc, warps), on every GPU; beside the paper's rule.
 
-The tile that is recommended needs the least time in whole waves of CTAs; among those within the tolerance, it is the one with the most
-warps per SM to hide latency behind, then the one with the least shared memory.
+The tile that is recommended spills no registers and needs the least time in whole waves of CTAs; among those within the tolerance, it is
+the one with the most warps per SM to hide latency behind, then the one with the least shared memory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def _tilings(lab: Lab, kernel: str) -> Iterator[Tiling]:
     sides = lab.options["sides"][kernel]
     for Br in sides["Br"]:
         for Bc in sides["Bc"]:
-            yield Tiling(Br, Bc)
+            for rows in sides.get("rows_per_warp", [None]):
+                if rows is None or Br % rows == 0:
+                    yield Tiling(Br, Bc, warps=rows and Br // rows)
 
 
 def _cases(lab: Lab) -> Sequence[Any]:
@@ -89,17 +91,18 @@ def _point(lab: Lab, kernel: str, tiling: Tiling, gpu: Gpu) -> _Point | str:
 
 
 def _grid_row(lab: Lab, kernel: str, tiling: Tiling, gpu: Gpu) -> Row:
-    keys: dict[str, str | int | float] = {"GPU": gpu.name, "kernel": kernel, "Br": tiling.Br, "Bc": tiling.Bc}
+    warps = "auto" if tiling.warps is None else tiling.warps
+    keys: dict[str, str | int | float] = {"GPU": gpu.name, "kernel": kernel, "Br": tiling.Br, "Bc": tiling.Bc, "warps": warps}
     point = _point(lab, kernel, tiling, gpu)
     table = GRID if gpu == lab.gpu else f"{GRID}, {gpu.name}"
     if isinstance(point, str):
         return Row(keys, {"time": modelled(None, "ms", point)}, table=table)
     found = point.found
     cells = {
-        "warps": modelled(found.warps),
         "HBM asked": modelled(found.hbm_bytes / 1e9, "GB", digits=3),
         "SMEM": modelled(found.smem_bytes / 1024, "KiB"),
         "registers": modelled(found.registers),
+        "spills": modelled(found.spill_bytes, "B"),
         "CTAs per SM": modelled(found.occupancy.ctas),
         "occupancy": modelled(100 * found.occupancy.fraction, "%", digits=3),
         "limited by": Cell(", ".join(found.occupancy.limiters), provenance="modelled"),
@@ -111,9 +114,9 @@ def _grid_row(lab: Lab, kernel: str, tiling: Tiling, gpu: Gpu) -> Row:
 
 
 def _best(lab: Lab, gpu: Gpu) -> tuple[_Point, list[_Point]] | None:
-    """The recommended tile and all feasible ones, fastest first; None where nothing is feasible."""
+    """The recommended tile and all feasible ones without spills, fastest first; None where there is none."""
     kernel = _kernel(lab, gpu)
-    points = [p for t in _tilings(lab, kernel) if isinstance(p := _point(lab, kernel, t, gpu), _Point)]
+    points = [p for t in _tilings(lab, kernel) if isinstance(p := _point(lab, kernel, t, gpu), _Point) and not p.found.spill_bytes]
     if not points:
         return None
     points.sort(key=lambda p: p.ms)
@@ -180,7 +183,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         [[_text(p) for p in line] for line in grid],
         "speed of light in whole waves (ms), modelled",
         f"{problem.dtype}, B={problem.B} H={problem.H} N={problem.N} d={problem.d}, mask {problem.causal}. Modelled from counts. "
-        "In each field: ms, what binds, HBM bytes asked, occupancy. Framed: recommended. Empty: does not fit.",
+        "In each field: ms, what binds, HBM bytes asked, occupancy. Framed: recommended. Empty: does not fit, or spills.",
         (lines.index((best.tiling.Br, best.found.warps)), columns.index(best.tiling.Bc)),
     )
 

@@ -87,7 +87,7 @@ _RUNGS = (
         changed="Loads behind the products: V_j arrives during Q K_j, K_j+1 during P V_j; the bytes and the SMEM stay",
         entry_points=("fa2_pipe",),
         make_plan=plans.fa2_pipe_plan,
-        rules=_TENSOR,
+        rules=(*_TENSOR, limits.warps_of_strips),
         dtypes=("fp16", "bf16"),
     ),
     Variant(

@@ -6,7 +6,17 @@ from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
-__all__ = ["bf16_needs_sm80", "head_dim", "lengths", "long_key_tiles", "no_dropout", "packed_rows", "tensor_cores", "tile_sides"]
+__all__ = [
+    "bf16_needs_sm80",
+    "head_dim",
+    "lengths",
+    "long_key_tiles",
+    "no_dropout",
+    "packed_rows",
+    "tensor_cores",
+    "tile_sides",
+    "warps_of_strips",
+]
 
 _MOST_D = 256
 _MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
@@ -65,6 +75,14 @@ def no_dropout(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     if not problem.dropout_p:
         return None
     return f"dropout_p={problem.dropout_p:g} is not supported: take kernel=unfused, or problem.dropout_p=0"
+
+
+def warps_of_strips(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
+    """warps: those that own one or two strips of 16 rows."""
+    fit = [tiling.Br // rows for rows in (16, 32) if tiling.Br % rows == 0]
+    if tiling.warps is None or tiling.warps in fit:
+        return None
+    return f"kernel.warps={tiling.warps} is not supported: Br={tiling.Br} takes {' or '.join(map(str, fit))}, or auto"
 
 
 def lengths(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:

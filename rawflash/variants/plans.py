@@ -35,6 +35,8 @@ _LANES = 32
 _ROWS = 8  # query rows of one warp (rf_patch.cuh)
 _PATCH = 16  # rows and columns that tensor cores take at once (rf_mma_sm80.cuh)
 _ONLINE_WARPS = 8
+_FEWEST_WARPS = 4  # of fa2_pipe, one for each scheduler of an SM
+_MOST_COLUMNS = 160  # of O and S together: with more, two strips of 16 rows spill registers
 _PASS_WARPS = 8  # rows of an elementwise CTA
 _F32 = np.dtype(np.float32)
 Arguments = tuple[str | np.generic, ...]
@@ -209,8 +211,16 @@ def fa2_mma_plan(p: Problem, t: Tiling) -> Plan:
 
 
 def fa2_pipe_plan(p: Problem, t: Tiling) -> Plan:
-    """fa2_mma's grid and tiles."""
-    return _q_tile_plan("fa2_pipe", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1))
+    """fa2_mma's grid and tiles. Warps of 32 rows read each patch of K and V for twice as many products as warps of 16."""
+    warps = _pipe_warps(p, t) if t.warps is None else t.warps
+    plan = _q_tile_plan("fa2_pipe", p, t, _mma_smem(p, t), (warps * _LANES, 1, 1), RF_WARPS=warps)
+    return replace(plan, chosen={"warps": warps})
+
+
+def _pipe_warps(p: Problem, t: Tiling) -> int:
+    """Warps of fa2_pipe: 32 rows each where four of them remain and O and S of two strips fit in registers, else 16 rows each."""
+    wide = t.Br % (2 * _PATCH) == 0 and t.Br // (2 * _PATCH) >= _FEWEST_WARPS and p.dv + t.Bc <= _MOST_COLUMNS
+    return t.Br // (2 * _PATCH if wide else _PATCH)
 
 
 def fa2_lazy_plan(p: Problem, t: Tiling) -> Plan:

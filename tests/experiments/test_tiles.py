@@ -18,9 +18,9 @@ from rawflash.tiling import Tiling
 A100 = sheet("a100_80gb")
 
 
-def judged(ms: float, *, warps: int = 4, ctas: int = 1, smem: int = 1000, waves: float = 4.0) -> Judged:
+def judged(ms: float, *, warps: int = 4, ctas: int = 1, smem: int = 1000, waves: float = 4.0, spills: int = 0) -> Judged:
     held = Occupancy(ctas, warps * ctas, warps * ctas / 64, {"registers": ctas}, ("registers",), 0, smem)
-    return Judged(Light({"hbm": ms / 2, "tensor": ms}), True, 10**9, 0, held, 100, smem, warps, waves)
+    return Judged(Light({"hbm": ms / 2, "tensor": ms}), True, 10**9, 0, held, 100, spills, smem, warps, waves)
 
 
 GRID: dict[tuple[int, int], Judged] = {
@@ -58,6 +58,14 @@ def test_a_tolerance_of_nothing_takes_the_fastest(grid: Callable[..., tuple[list
     assert row.cells["tile"].value == "64x64, 4 warps" and row.reason.startswith("alone at the top; tensor binds")
 
 
+def test_a_tile_that_spills_is_not_recommended(
+    grid: Callable[..., tuple[list[Row], list[Picture]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(GRID, (64, 64), judged(1.0, spills=8))
+    row = next(row for row in grid()[0] if row.table == tiles.CHOICE and row.keys["GPU"] == A100.name)
+    assert row.cells["tile"].value == "64x32, 4 warps"
+
+
 def test_what_does_not_fit_says_why(grid: Callable[..., tuple[list[Row], list[Picture]]]) -> None:
     t4 = [row for row in grid(d=256)[0] if row.keys["GPU"] == "T4"]
     notes = [row.cells["time"].note for row in t4 if row.table != tiles.CHOICE]
@@ -81,4 +89,4 @@ def test_a_point_of_the_grid_is_that_of_the_kernel(rows_of: Callable[..., list[R
     from rawflash.io_model import hbm_bytes, total_bytes
 
     assert cells["HBM asked"].number * 1e9 == total_bytes(hbm_bytes("fa2_mma", problem, tiling))
-    assert cells["warps"].number == 2 and cells["SMEM"].number * 1024 == 2 * (32 + 2 * 16) * 16
+    assert cells["spills"].number == 0 and cells["SMEM"].number * 1024 == 2 * (32 + 2 * 16) * 16
