@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,26 @@ from rawflash.session import Abort, Session
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-__all__ = ["SweepCallback"]
+__all__ = ["SweepCallback", "check_each_value_once"]
+
+
+def check_each_value_once() -> None:
+    """Make Hydra check a sweep by composing one point for every new value, not every point; the point's own job composes it anyway.
+
+    Hydra's own check takes as long again as all jobs spend on composing, in one process, before the first of them starts. A key or
+    a value that does not exist is refused all the same.
+    """
+    from hydra.plugins.sweeper import Sweeper
+
+    def validate(self: Sweeper, batch: Sequence[Sequence[str]]) -> None:
+        seen: set[str] = set()
+        for overrides in batch:
+            if not seen.issuperset(overrides):
+                assert self.hydra_context is not None and self.config is not None
+                self.hydra_context.config_loader.load_sweep_config(self.config, list(overrides))
+                seen.update(overrides)
+
+    Sweeper.validate_batch_is_legal = validate  # type: ignore[method-assign]
 
 
 class SweepCallback:

@@ -101,8 +101,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _of_launcher(error: BaseException) -> BaseException:
-    """An error that no point raised comes from the launcher: no SLURM here, no Ray, a worker that was killed."""
-    if isinstance(error, RawflashError) or not isinstance(error, Exception):
+    """An error that neither a point nor the request raised comes from the launcher: no SLURM here, no Ray, a killed worker."""
+    from rawflash.config import unknown_key
+    from rawflash.explain import explain
+
+    if isinstance(error, RawflashError) or not isinstance(error, Exception) or explain(error, unknown_key):
         return error
     chosen = next((a.partition("=")[2] for a in reversed(Session.arguments) if a.startswith("hydra/launcher=")), "basic")
     told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
@@ -131,9 +134,11 @@ def _hydra() -> Any:
     import hydra
 
     from rawflash.config import register_schema
+    from rawflash.multirun import check_each_value_once
     from rawflash.paths import conf_dir
 
     register_schema()
+    check_each_value_once()
     return hydra.main(config_path=str(conf_dir()), config_name="config", version_base="1.3")(_task)
 
 
