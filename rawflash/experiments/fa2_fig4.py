@@ -38,7 +38,7 @@ def pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         lines = [Series(f"{panel}: {o['kernel']}, light", N, y, kind="theory", color=c) for c, (panel, N, y) in light]
         yield Chart(
             f"{o['picture']}_{passes.replace(' ', '_')}",
-            f"{o['title']}: {passes}, under the speed of light of a forward kernel",
+            f"{o['title']}: {passes}",
             Axis("N (queries = keys)", "2", o["N"]),
             Axis("nominal TFLOP/s, published and modelled", limits=(0, o["top"])),
             [*points, *lines],

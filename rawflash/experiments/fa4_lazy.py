@@ -107,11 +107,11 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
     units = ("SFU cycles", "FMA-pipe cycles")
     yield Bars(
         "fa4_lazy",
-        "Exponentials by polynomial: work moves from the special-function unit to the FMA pipe",
+        "Exponentials by polynomial: from the SFU to the FMA pipe",
         [str(row.keys["on the FMA pipe"]) for row in mine],
-        Axis("clocks of one SM for one head, modelled from counts"),
+        Axis("thousand clocks of one SM for one head, modelled"),
         units,
-        [[row.cells[unit].number for row in mine] for unit in units],
+        [[row.cells[unit].number / 1e3 for row in mine] for unit in units],
         f"fa2_lazy, N={lab.options['N']}, d={lab.options['d']}, fp16; rates of {lab.gpu.name}. Groups: share of polynomials.",
     )
 

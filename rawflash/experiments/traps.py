@@ -13,7 +13,7 @@ __all__ = ["CHECKS", "EXPERIMENT"]
 
 Check = Callable[[Lab], Iterable[Row]]
 _FUNCTIONS: tuple[Check, ...] = (
-    *(fa1.fig1, fa1.fig2_flops, fa1.fig2_time, fa1.fig8, fa1.repeats),
+    *(fa1.fig2_flops, fa1.fig2_time, fa1.fig8, fa1.repeats, fa1.fig1),
     *(later.algorithm1, later.training, later.top_rates, later.halves, later.hopper, later.blackwell, later.sparse),
 )
 CHECKS: dict[str, Check] = {function.__name__: function for function in _FUNCTIONS}
