@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rawflash.experiments._light import Judged, all_gpus, judge_on, refusal, sheet
-from rawflash.lab import Axis, Cell, Chart, Experiment, HeatMap, Lab, Picture, Row, Series, Verdict, measured, modelled
+from rawflash.lab import Axis, Cell, Chart, Experiment, HeatMap, Lab, Picture, Row, Series, Verdict, counted, measured, modelled
 from rawflash.light import RESOURCES, faster_than_light
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
@@ -62,6 +62,7 @@ def _cells(found: Judged, problem: Problem) -> dict[str, Cell]:
         **{resource: modelled(light.ms[resource], "ms", digits=3) for resource in RESOURCES if resource in light.ms},
         "light": modelled(light.least_ms, "ms", note, digits=3),
         "binds": Cell(light.binding, provenance="modelled"),
+        "HBM asked": counted(found.hbm_bytes / 1e9, "GB", digits=3),
         "rate at light": modelled(problem.flops() / light.least_ms / 1e9, "TFLOP/s", digits=3),
         **_held(found),
     }
@@ -127,7 +128,7 @@ def _roofline(lab: Lab, detail: Sequence[Row]) -> Chart:
     timed: dict[str, tuple[float, float]] = {}
     for row in detail:
         kernel = str(row.keys["kernel"])
-        x = problem.flops() / judge_on(lab, kernel, problem, _tiling(lab, kernel), gpu).hbm_bytes
+        x = problem.flops() / (row.cells["HBM asked"].number * 1e9)
         y = row.cells["rate at light"].number
         places.setdefault(next((at for at in places if _close(at, (x, y))), (x, y)), []).append(kernel)
         if "measured" in row.cells and row.cells["measured"].value is not None:

@@ -7,12 +7,12 @@ the one with the most warps per SM to hide latency behind, then the one with the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rawflash.experiments._light import Judged, all_gpus, judge_on, refusal, sheet
-from rawflash.lab import Axis, Cell, Experiment, HeatMap, Lab, Picture, Row, modelled
+from rawflash.lab import Axis, Cell, Experiment, HeatMap, Lab, Picture, Row, counted, modelled
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling, ceil_div
@@ -91,15 +91,15 @@ def _point(lab: Lab, kernel: str, tiling: Tiling, gpu: Gpu) -> _Point | str:
 
 
 def _grid_row(lab: Lab, kernel: str, tiling: Tiling, gpu: Gpu) -> Row:
-    warps = "auto" if tiling.warps is None else tiling.warps
-    keys: dict[str, str | int | float] = {"GPU": gpu.name, "kernel": kernel, "Br": tiling.Br, "Bc": tiling.Bc, "warps": warps}
+    keys: dict[str, str | int | float] = {"GPU": gpu.name, "kernel": kernel, "Br": tiling.Br, "Bc": tiling.Bc}
     point = _point(lab, kernel, tiling, gpu)
     table = GRID if gpu == lab.gpu else f"{GRID}, {gpu.name}"
     if isinstance(point, str):
         return Row(keys, {"time": modelled(None, "ms", point)}, table=table)
     found = point.found
     cells = {
-        "HBM asked": modelled(found.hbm_bytes / 1e9, "GB", digits=3),
+        "warps": modelled(found.warps),
+        "HBM asked": counted(found.hbm_bytes / 1e9, "GB", digits=3),
         "SMEM": modelled(found.smem_bytes / 1024, "KiB"),
         "registers": modelled(found.registers),
         "spills": modelled(found.spill_bytes, "B"),
@@ -163,35 +163,40 @@ def _reason(best: _Point, points: Sequence[_Point], tolerance: float) -> str:
 
 # ------------------------------------------------------------------------------------------------------------- pictures
 def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
-    kernel, chosen = _kernel(lab, lab.gpu), _best(lab, lab.gpu)
-    if chosen is None:
+    fit = {_place(row): row.cells for row in rows if row.table == GRID and "spills" in row.cells and not row.cells["spills"].number}
+    if not fit:
         return
-    best, points = chosen
-    at = {(p.tiling.Br, p.found.warps, p.tiling.Bc): p for p in points}
-    lines = sorted({(Br, warps) for Br, warps, _ in at})
-    columns = sorted({Bc for _, _, Bc in at})
-    grid = [[at.get((*line, Bc)) for Bc in columns] for line in lines]
+    lines, columns = sorted({place[:2] for place in fit}), sorted({place[2] for place in fit})
+    grid = [[fit.get((*line, Bc)) for Bc in columns] for line in lines]
+    chosen = [row.cells["tile"].value for row in rows if row.table == CHOICE and row.keys["GPU"] == lab.gpu.name and "tile" in row.cells]
+    framed = [(i, j) for i, (Br, warps) in enumerate(lines) for j, Bc in enumerate(columns) if f"{Br}x{Bc}, {_warps(warps)}" in chosen]
     problem = _problem(lab)
     yield HeatMap(
         "tiles",
-        f"Time of {kernel} by tile on {lab.gpu.name}",
+        f"Time of {_kernel(lab, lab.gpu)} by tile on {lab.gpu.name}",
         Axis("Bc, keys of a key tile"),
         Axis("Br, rows of a query tile"),
         [str(Bc) for Bc in columns],
         [f"{Br}, {_warps(warps)}" for Br, warps in lines],
-        [[p.ms if p else None for p in line] for line in grid],
-        [[_text(p) for p in line] for line in grid],
+        [[cells["time"].number if cells else None for cells in line] for line in grid],
+        [[_text(cells) for cells in line] for line in grid],
         "speed of light in whole waves (ms), modelled",
         f"{problem.dtype}, B={problem.B} H={problem.H} N={problem.N} d={problem.d}, mask {problem.causal}. Modelled from counts. "
         "In each field: ms, what binds, HBM bytes asked, occupancy. Framed: recommended. Empty: does not fit, or spills.",
-        (lines.index((best.tiling.Br, best.found.warps)), columns.index(best.tiling.Bc)),
+        framed[0] if framed else None,
     )
 
 
-def _text(p: _Point | None) -> str:
-    if p is None:
+def _place(row: Row) -> tuple[int, int, int]:
+    """(Br, warps, Bc) of a row of the grid."""
+    return int(row.keys["Br"]), int(row.cells["warps"].number), int(row.keys["Bc"])
+
+
+def _text(cells: Mapping[str, Cell] | None) -> str:
+    if cells is None:
         return ""
-    return f"{p.ms:.3g} {p.found.light.binding}\n{p.found.hbm_bytes / 1e9:.3g} GB, {100 * p.found.occupancy.fraction:.3g} %"
+    asked, held = cells["HBM asked"].number, cells["occupancy"].number
+    return f"{cells['time'].number:.3g} {cells['binds'].value}\n{asked:.3g} GB, {held:.3g} %"
 
 
 EXPERIMENT = Experiment(

@@ -89,4 +89,4 @@ def test_a_point_of_the_grid_is_that_of_the_kernel(rows_of: Callable[..., list[R
     from rawflash.io_model import hbm_bytes, total_bytes
 
     assert cells["HBM asked"].number * 1e9 == total_bytes(hbm_bytes("fa2_mma", problem, tiling))
-    assert cells["spills"].number == 0 and cells["SMEM"].number * 1024 == 2 * (32 + 2 * 16) * 16
+    assert cells["warps"].number == 2 and cells["SMEM"].number * 1024 == 2 * (32 + 2 * 16) * 16
