@@ -61,6 +61,7 @@ REFUSED = [
 ]
 
 
+# Case M12.
 @pytest.mark.parametrize(("arguments", "sentence"), REFUSED, ids=[" ".join(a) for a, _ in REFUSED])
 def test_refused_before_anything_is_run(program: Program, workdir: Path, quick: Any, arguments: tuple[str, ...], sentence: str) -> None:
     got = program(*arguments)
@@ -79,6 +80,7 @@ def test_a_configuration_file_that_is_no_yaml(program: Program, workdir: Path) -
     assert got.err.startswith("rawflash: a configuration file is no YAML: ") and "odd.yaml" in got.err
 
 
+# Case C15.
 @pytest.mark.skipif(
     os.path.exists("/dev/nvidia0"), reason="this machine has a GPU, so backend=cupy may well work; the refusal needs a machine without"
 )

@@ -31,6 +31,7 @@ class Clock:
         return {"gpu/sm_clock_mhz": 1410.0}
 
 
+# Case B05.
 def test_warm_up_is_thrown_away_and_samples_are_kept() -> None:
     runs = []
     found = measure(lambda: runs.append(1), Clock(iter([215.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0])), TimingConfig(warmup=2, repeats=5))
@@ -39,6 +40,7 @@ def test_warm_up_is_thrown_away_and_samples_are_kept() -> None:
     assert (found.empty_ms, found.sensors, len(runs)) == (0.002, {"gpu/sm_clock_mhz": 1410.0}, 7)
 
 
+# Case B08.
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan")])
 def test_a_time_that_is_none_is_an_error(bad: float) -> None:
     with pytest.raises(LaunchError, match="did not enclose the kernels"):
@@ -55,6 +57,7 @@ def timing(ms: float) -> Timing:
     return Timing((ms,), ms, ms, ms, 0.002)
 
 
+# Case B01.
 def test_a_result_faster_than_the_roofline_is_refused() -> None:
     problem = Problem(B=8, H=16, N=4096, d=64)
     floor = floor_ms(problem, GPU)

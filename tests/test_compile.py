@@ -55,6 +55,7 @@ def test_ptx_and_resources_come_from_one_compile(source: Source) -> None:
     assert made.resources["half_it"].spill_bytes == 0
 
 
+# Case C10.
 def test_second_compile_comes_from_the_cache(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compile_source(source, {"BLOCK": 64}, "80")
     monkeypatch.setattr(rf_compile.nvrtc, "compile_ptx", lambda *_: pytest.fail("compiled again"))
@@ -63,6 +64,7 @@ def test_second_compile_comes_from_the_cache(source: Source, monkeypatch: pytest
     assert (first.ptx, first.resources) == (second.ptx, second.resources)
 
 
+# Case C12.
 def test_the_cache_follows_macros_headers_and_architecture(source: Source, tmp_path: Path) -> None:
     first = compile_source(source, {"BLOCK": 64}, "80")
     assert compile_source(source, {"BLOCK": 32}, "80").resources["half_it"].smem_bytes == 128
@@ -116,6 +118,7 @@ def test_an_error_in_a_header_names_the_header(source: Source, tmp_path: Path) -
         compile_source(read_source("t.cu", tmp_path), {"BLOCK": 64}, "80")
 
 
+# Case C08.
 @pytest.mark.parametrize("arch", ["60", "999", "80a", ""])
 def test_an_unknown_architecture_names_the_known_ones(source: Source, arch: str) -> None:
     with pytest.raises(UsageError, match=rf"gpu.arch={arch} .*NVRTC \d+\.\d+ .*80"):
@@ -175,6 +178,7 @@ def test_cupy_compiles_the_same_rung(name: str) -> None:
     assert ours["fma.rn.ftz.f32"] > 0 and any(o.startswith("ld.global") for o in ours)
 
 
+# Case C17.
 def test_cupy_still_appends_what_we_append() -> None:
     compiler = pytest.importorskip("cupy.cuda.compiler", reason="CuPy is not installed, so there is nothing to compare with")
     text = Path(compiler.__file__).read_text()

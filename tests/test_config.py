@@ -94,6 +94,7 @@ def test_causal_takes_yes_and_no(said: str, meant: str) -> None:
     assert settings(f"problem.causal={said}").problem.causal == meant
 
 
+# Case M11.
 def test_params_are_the_inputs_flat_and_as_text() -> None:
     params = settings("gpu=h100", "problem.softmax_scale=0.5").params
     assert params["block_size"] == "64"
@@ -105,6 +106,7 @@ def test_params_are_the_inputs_flat_and_as_text() -> None:
     ]
 
 
+# Case M11.
 def test_the_yaml_of_a_run_reads_back_as_its_params() -> None:
     found = settings("problem=ragged", "gpu=t4")
     read: dict[str, Any] = OmegaConf.to_container(OmegaConf.create(found.yaml))  # type: ignore[assignment]

@@ -48,6 +48,7 @@ def test_without_a_compiler_nothing_runs(program: Program, monkeypatch: pytest.M
     assert "-> no NVRTC library was found; install it with pip" in got.out
 
 
+# Case C07.
 def test_without_headers_no_kernel_compiles(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> str:
         raise NvrtcMissing("the CUDA headers (cuda_fp16.h) were not found")

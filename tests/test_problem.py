@@ -58,6 +58,7 @@ def test_limits_that_are_off_have_several_names() -> None:
     assert Problem(window_left=-1, window_right=-1, softcap=0) == Problem(window_left=None, window_right=None, softcap=None) == Problem()
 
 
+# Case B10.
 @pytest.mark.parametrize("causal", CAUSAL)
 @pytest.mark.parametrize(("N", "Nkv"), [(1, 1), (5, 2), (2, 5), (7, 7), (1, 20), (3, 0), (0, 3), (64, 100)])
 def test_pairs_and_flops_equal_counting_the_mask(causal: str, N: int, Nkv: int) -> None:
@@ -72,12 +73,14 @@ def test_pairs_and_flops_equal_counting_the_mask(causal: str, N: int, Nkv: int) 
         assert p.flops() == 4 * 2 * 3 * 8 * mask.sum()
 
 
+# Case B10.
 def test_flops_of_known_causal_problems() -> None:
     assert Problem(N=4096, causal=True).visible_pairs() == 4096 * 4097 // 2
     assert Problem(N=1, Nkv=4096, causal=True).visible_pairs() == 4096
     assert Problem(N=5, Nkv=2, causal=True).visible_pairs() == 3
 
 
+# Case B11.
 def test_ideal_bytes() -> None:
     assert Problem(B=1, H=1, N=8192, d=128, dtype="bf16").ideal_bytes() == 8388608
     assert Problem(B=1, H=1, N=2, Nkv=3, d=8, dv=24, dtype="fp32").ideal_bytes() == (2 * 8 + 3 * 8 + 3 * 24 + 2 * 24) * 4
@@ -85,6 +88,7 @@ def test_ideal_bytes() -> None:
     assert p.ideal_bytes() == (2 * 2 * 4 * 3 * 8 + 2 * 2 * 2 * 5 * 8) * 4
 
 
+# Case C16.
 @pytest.mark.parametrize("empty", [{"B": 0}, {"H": 0}, {"N": 0}, {"Nkv": 0}])
 def test_empty_problems_need_no_launch(empty: dict[str, int]) -> None:
     p = Problem(**empty)  # type: ignore[arg-type]
@@ -105,6 +109,7 @@ def test_inputs_depend_on_the_problem_alone(dtype: str) -> None:
     assert not np.array_equal(one["Q"], make_inputs(Problem(B=2, H=4, N=5, d=8, dtype=dtype, seed=4))["Q"])
 
 
+# Case B06.
 @pytest.mark.parametrize("distribution", list(DISTRIBUTIONS))
 def test_every_distribution_is_finite(distribution: str) -> None:
     p = Problem(N=4, d=8, dtype="bf16", distribution=distribution)

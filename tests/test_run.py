@@ -90,6 +90,7 @@ def test_results_json_says_what_each_number_is(program: Program, workdir: Path, 
         assert document["metrics"][name]["provenance"] in ("measured", "counted", "modelled", "checked")
 
 
+# Case M19.
 def test_the_last_lines_repeat_the_run(process: Program, workdir: Path) -> None:
     """The printed command is pasted into a shell, in a folder whose name needs quoting, and gives the same numbers."""
     folder = workdir / "my dir" / "100%" / "ü"
@@ -135,6 +136,7 @@ def test_one_printed_table_shows_quadratic_and_linear_growth(program: Program) -
     assert growth["fa2"][Q] == growth["fa2"][O] == "2"
 
 
+# Case M12.
 def test_null_lists_and_groups_can_be_swept(program: Program, workdir: Path, quick: Any) -> None:
     assert program("-m", "problem.softmax_scale=null,0.5", "kernel=fa2").code == 0
     assert program("-m", "kernel.variants=[naive,fa2],[fa1]", "block_size=32").code == 0
@@ -178,6 +180,7 @@ def test_among_many_an_invalid_variant_is_a_row(program: Program, workdir: Path,
     assert got.code == 0 and statuses["online"] == "OK" and "INVALID" in statuses.values()
 
 
+# Case M07.
 def test_the_working_directory_stays_whatever_chdir_is(program: Program, workdir: Path, quick: Any) -> None:
     for arguments in (("hydra.job.chdir=true", "kernel=fa2"), ("-m", "hydra.job.chdir=true", "kernel=fa2", "block_size=16,32")):
         assert program(*arguments, mlflow=True).code == 0
@@ -191,6 +194,15 @@ def test_the_output_folder_can_be_chosen(program: Program, workdir: Path, quick:
     for folder in ("there", "there-2"):
         assert program("-m", "kernel=fa2", "block_size=16,32", "hydra.sweep.dir=there").code == 0
         assert (workdir / folder / "results.json").exists() and (workdir / folder / "1" / "results.json").exists()
+
+
+# Case M15.
+def test_long_overrides_make_no_long_names_and_points_may_lie_deeper(program: Program, workdir: Path, quick: Any) -> None:
+    assert program("-m", "kernel=fa2", "block_size=16,32", f"+gpu.note={'x' * 300}", "hydra.sweep.dir=long").code == 0
+    assert sorted(p.parent.name for p in workdir.glob("long/*/results.json")) == ["0", "1"]
+    assert program("-m", "kernel=fa2", "block_size=16,32", "hydra.sweep.dir=deep", "hydra.sweep.subdir='b/${block_size}'").code == 0
+    assert [row.point["block_size"] for row in read_rows(workdir / "deep" / "results.json")] == ["16", "32"]
+    assert len({row.id for row in read_rows(workdir / "deep" / "results.json")}) == 2
 
 
 def test_a_closed_pipe_does_not_stop_the_work(process: Program, workdir: Path) -> None:

@@ -29,6 +29,7 @@ def test_the_order_of_choices(chosen: str | None, environment: dict[str, str], u
     assert (store.uri, store.origin) == (uri, origin)
 
 
+# Case M19.
 def test_artifacts_lie_beside_the_database() -> None:
     assert resolve_store(None, {}, HERE).artifacts == "file:///somewhere/my%20dir/100%25/%C3%BC/mlruns"
     assert resolve_store("http://h:5000", {}, HERE).artifacts is None
@@ -40,6 +41,7 @@ def test_a_database_needs_a_file(uri: str) -> None:
         resolve_store(uri, {}, HERE)
 
 
+# Case M08.
 @pytest.mark.parametrize("uri", ["mlruns", "./mlruns", "file:./mlruns", "file:///a/mlruns"])
 def test_file_stores_are_refused_unless_mlflow_was_told_to_take_them(uri: str) -> None:
     with pytest.raises(UsageError, match="is a file store"):

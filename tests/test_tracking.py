@@ -120,6 +120,7 @@ def test_the_parent_of_a_sweep_has_curves_pictures_and_a_description(logged: Pro
     assert parent["tags"]["repro"] in note and "the step is problem.N" in note and f"rawflash compare {parent['id'][:8]}" in note
 
 
+# Case M16.
 def test_good_points_after_a_bad_one_are_filed(logged: Program, workdir: Path, quick: Any) -> None:
     assert logged("-m", "kernel=fa2", "block_size=16,0,32").code == 2
     parent, children = family(workdir)
@@ -127,6 +128,7 @@ def test_good_points_after_a_bad_one_are_filed(logged: Program, workdir: Path, q
     assert parent["status"] == "FAILED"
 
 
+# Case M03.
 @pytest.mark.parametrize("answer", [("INCORRECT", "fa2 is wrong"), ("COMPILE_ERROR", "fa2.cu:3: no"), ("RUNTIME_ERROR", "out of bounds")])
 def test_a_failing_variant_fails_its_run_and_the_parent(logged: Program, workdir: Path, quick: dict[str, Any], answer: Any) -> None:
     quick["fa2"] = answer
@@ -138,6 +140,7 @@ def test_a_failing_variant_fails_its_run_and_the_parent(logged: Program, workdir
     assert (bad["tags"]["status"], bad["tags"]["sentence"]) == answer
 
 
+# Case M03.
 def test_an_unforeseen_error_leaves_nothing_running(logged: Program, workdir: Path, quick: dict[str, Any]) -> None:
     quick["fa1"] = RuntimeError("a slip of ours")
     assert logged().code == 1
@@ -152,6 +155,7 @@ def test_a_refused_sweep_shows_no_run(logged: Program, workdir: Path, quick: Any
     assert runs(workdir) == [] and not (workdir / "outputs").exists()
 
 
+# Case M09.
 def test_a_leaked_run_id_is_ignored(logged: Program, workdir: Path, quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "theirs")
@@ -161,6 +165,7 @@ def test_a_leaked_run_id_is_ignored(logged: Program, workdir: Path, quick: Any, 
         assert ("theirs",) in db.execute("select name from experiments").fetchall()
 
 
+# Case M09.
 @pytest.mark.parametrize("uri", ["", "null", "sqlite:///other.db"])
 @pytest.mark.parametrize("environment", [None, "sqlite:///env.db"])
 def test_the_store_is_chosen_in_the_documented_order(
@@ -195,6 +200,7 @@ def test_results_survive_a_store_that_fails_after_the_work(
     assert parent["status"] == "FAILED" and not [run for run in children if run["status"] == "RUNNING"]
 
 
+# Case M18.
 def test_odd_numbers_become_a_tag(tracker: Tracker, workdir: Path) -> None:
     run = tracker.start("odd", {})
     tracker.log(run, metrics={"err/ratio": math.nan, "err/max_abs": math.inf, "ops/ex2": 3.0})
@@ -209,6 +215,7 @@ def test_only_known_metrics_are_filed(tracker: Tracker) -> None:
         tracker.log(tracker.start("x", {}), metrics={"speed": 1.0})
 
 
+# Case M01.
 def test_long_values_point_to_the_artifact(tracker: Tracker, workdir: Path) -> None:
     run = tracker.start("long", {"note": "n" * 10_000})
     tracker.log(run, params={"fits": "f" * MAX_VALUE, "long": "x" * 10_000})
@@ -217,6 +224,7 @@ def test_long_values_point_to_the_artifact(tracker: Tracker, workdir: Path) -> N
     assert params["long"] == "x" * 200 + "... (10000 characters; whole in the artifact config.yaml)"
 
 
+# Case M20.
 def test_many_values_are_filed_in_portions(tracker: Tracker, workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rawflash.tracking.validate", lambda values: values)
     run = tracker.start("many", {})
@@ -283,6 +291,7 @@ def long_job(workdir: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+# Case M04.
 @pytest.mark.parametrize(("signum", "sweep"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)])
 def test_a_stopped_job_leaves_nothing_running(workdir: Path, signum: int, sweep: bool) -> None:
     with long_job(workdir, *(("-m", "block_size=32,64") if sweep else ())) as process:
@@ -295,6 +304,7 @@ def test_a_stopped_job_leaves_nothing_running(workdir: Path, signum: int, sweep:
     assert {run["status"] for run in runs(workdir)} == {"KILLED"} and len(runs(workdir)) == 2
 
 
+# Case M04.
 def test_the_next_start_buries_what_kill_9_left(workdir: Path) -> None:
     with long_job(workdir) as process:
         process.kill()

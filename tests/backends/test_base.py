@@ -41,6 +41,7 @@ def test_names_become_arrays_and_scalars_pass() -> None:
     assert [call[3] for call in calls] == [0, 64]
 
 
+# Case C05.
 @pytest.mark.parametrize(("dynamic", "raised"), [(48 * 1024 - 1024, False), (48 * 1024 - 1023, True), (98304, True)])
 def test_more_than_48_kb_static_and_dynamic_together_is_asked_for(dynamic: int, raised: bool) -> None:
     calls: list[Any] = []
@@ -49,6 +50,7 @@ def test_more_than_48_kb_static_and_dynamic_together_is_asked_for(dynamic: int, 
     assert calls[0][4] == (dynamic if raised else 0)
 
 
+# Case C01.
 @pytest.mark.parametrize("wrong", [2, 2.0, "X", None])
 def test_an_argument_that_is_neither_tensor_nor_numpy_scalar_is_refused(wrong: object) -> None:
     module = SimpleNamespace(get_function=lambda name: Kernel([]))

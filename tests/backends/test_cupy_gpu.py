@@ -56,6 +56,7 @@ def test_not_usable_says_why_and_how_without_raising(monkeypatch: pytest.MonkeyP
         CupyBackend()
 
 
+# Case C15.
 def test_without_a_driver_cupy_is_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     code = (
         "import sys; from rawflash.backends import cupy_gpu\n"
@@ -98,12 +99,14 @@ def test_outputs_are_poisoned_whatever_the_pool_holds() -> None:
     assert (backend.to_host(backend.empty((4,), np.dtype(np.uint16))) == 0xFFFF).all()
 
 
+# Case C03.
 def test_a_view_is_copied_before_it_goes_to_the_device() -> None:
     backend = CupyBackend(0, FakeCupy())
     x = np.arange(10.0).reshape(2, 5)[:, :4]
     np.testing.assert_array_equal(backend.to_host(backend.to_device(x)), x)
 
 
+# Cases C13 and C14.
 def test_run_launches_with_the_source_and_the_options_and_waits() -> None:
     fake = FakeCupy({"twice": double})
     backend = CupyBackend(0, fake)
@@ -131,6 +134,7 @@ def test_errors_of_the_device_become_launch_errors(error: Exception) -> None:
         backend.run(module, plan(launch("bad")), {})
 
 
+# Cases B02, B04 and C14.
 def test_the_flush_lies_outside_the_events_and_one_sample_holds_all_launches() -> None:
     fake = FakeCupy({"a": lambda: None, "b": lambda: None})
     backend = CupyBackend(0, fake)
@@ -144,6 +148,7 @@ def test_the_flush_lies_outside_the_events_and_one_sample_holds_all_launches() -
     assert fake.log == [flush, "record", ("launch", "a"), ("launch", "b"), "record"]
 
 
+# Case B09.
 def test_measuring_on_the_device_timer() -> None:
     fake = FakeCupy({"a": lambda: None})
     backend = CupyBackend(0, fake)
@@ -154,6 +159,7 @@ def test_measuring_on_the_device_timer() -> None:
     assert fake.log.count(("launch", "a")) == 5
 
 
+# Case B07.
 def test_sensors_are_read_through_nvml_when_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = SimpleNamespace(
         NVML_CLOCK_SM=1,

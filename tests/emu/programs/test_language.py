@@ -79,6 +79,7 @@ def test_assert_passes_and_fails(capfd: pytest.CaptureFixture[str]) -> None:
     assert caught.value.cu_line == line_of(text("output"), "assert")
 
 
+# Case C09.
 @pytest.mark.parametrize(
     ("name", "dtype", "n"), [("scale<float, 2>", np.float32, 2), ("scale<double,1>", np.float64, 1), ("scale<int, 3>", np.int32, 3)]
 )
