@@ -34,7 +34,8 @@ _STARTS = {
     "ready for a job, tracking=none": "import hydra, rawflash.config, rawflash.job",
     "ready for a job, MLflow imported": "import hydra, rawflash.config, rawflash.job, mlflow",
 }
-_SIZES = ("block_size=16,32", "problem.N=16,32,48,64,80,96,112,128,144,160", "problem.d=8,16,24,32,40", "problem.H=1,2")
+# Tiny problems, and every point a program of its own, as in a sweep over tiles, head sizes and types that is run for the first time.
+_SIZES = ("kernel.Br=16,32,48,64", "kernel.Bc=16,32,48,64,80", "problem.d=16,24,32,40,48", "problem.dtype=fp32,fp16")
 _QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -77,7 +78,10 @@ def tracking_cost(folder: Path, row: Row, files: Path, children: int) -> float:
 
 
 def sweep_command(points: int, launcher: str, jobs: int) -> list[str]:
-    """The command line of a sweep of `points` tiny problems (a divisor of 200 times any) with a launcher of conf/hydra/launcher."""
+    """The command line of a sweep of `points` tiny problems with a launcher of conf/hydra/launcher ("": none).
+
+    Other numbers than 1, 2, 4, 20, 40, 100 and 200 become the next larger product of the axes' lengths.
+    """
     axes, left = [], points
     for axis in _SIZES:
         name, _, values = axis.partition("=")
@@ -85,7 +89,7 @@ def sweep_command(points: int, launcher: str, jobs: int) -> list[str]:
         left = -(-left // len(chosen))
         axes.append(f"{name}={','.join(chosen)}")
     parallel = [f"hydra/launcher={launcher}", f"hydra.launcher.n_jobs={jobs}"] if launcher else []
-    return ["-m", "kernel=fa2", "problem.dtype=fp32", "backend=emu", *axes, *parallel]
+    return ["-m", "kernel=fa2", "problem=tiny", "backend=emu", *axes, *parallel]
 
 
 def share(folder: Path) -> tuple[int, float]:

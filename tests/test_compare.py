@@ -232,7 +232,7 @@ def test_latest_takes_the_newest_of_a_name(compare: Compare, ids: dict[str, str]
     assert parsed(compare("ladder b32 N64", "--latest", "--format", "json"))["notes"][0].startswith(f"ladder b32 N64, {ids['new']}")
 
 
-def test_notes_say_what_to_know_before_believing(
+def test_b07_b09_notes_say_what_to_know_before_believing(
     compare: Compare, tracker: Tracker, workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B07 and B09: clocks that moved, throttling, and times that are mostly the launch."""
