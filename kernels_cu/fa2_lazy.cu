@@ -21,8 +21,8 @@
 //     Whatever m is, O / l and m + ln l are the same: numerator and denominator carry the same factor.
 //
 // (4) Who owns what: CTA = query tile i of (b, h), blockIdx.x = (b*H + h)*Tr + Tr-1 - i (under a mask the last tile of a head has most to
-//     do, so it starts first), with 2 Br threads. A warp owns 16 rows; a lane has parts of two of them, which it shares with its quad
-//     (picture in rf_mma_sm80.cuh): m and l of both, l of its own columns only.
+//     do, so it starts first), with RF_WARPS warps of Br / RF_WARPS rows: one or two strips of 16. A lane has parts of two rows of each
+//     strip, which it shares with its quad (picture in rf_mma_sm80.cuh): m and l of both, l of its own columns only.
 //
 // (5) HBM bytes (w = 2 bytes per element; query tile i meets the key tiles s(i) .. n(i)-1: 0 .. Tc-1 without a mask, s(i) = n(i) = 0 if none):
 //       Q   read  = B*H*N*d*w
@@ -51,10 +51,11 @@
 
 using T = rf::RF_DTYPE;
 constexpr int d = RF_D, dv = RF_DV, D = rf::round_up(d, 16), DV = rf::round_up(dv, 16);
-constexpr int Br = RF_BR, Bc = RF_BC, ROWS = rf::PATCH_ROWS, THREADS = Br / ROWS * rf::LANES;
+constexpr int Br = RF_BR, Bc = RF_BC, THREADS = RF_WARPS * rf::LANES, ROWS = Br / RF_WARPS, STRIPS = ROWS / rf::PATCH_ROWS;
 static_assert(sizeof(T) == 2, "tensor cores multiply 16-bit numbers: RF_DTYPE must be fp16 or bf16");
 static_assert(d % 8 == 0 && d <= 256 && dv % 8 == 0 && dv <= 256, "d and dv must be multiples of 8 up to 256");
 static_assert(Br % 16 == 0 && Br <= 128 && Bc % 16 == 0 && Bc <= 128, "Br and Bc must be multiples of 16 up to 128");
+static_assert(STRIPS * rf::PATCH_ROWS * RF_WARPS == Br && (STRIPS == 1 || STRIPS == 2), "RF_WARPS must be Br / 16 or Br / 32");
 
 constexpr int WIDEST = D > DV ? D : DV, Q_CHUNKS = Br * WIDEST / rf::CHUNK, K_CHUNKS = Bc * D / rf::CHUNK, V_CHUNKS = Bc * DV / rf::CHUNK;
 static_assert(16 * (Q_CHUNKS + K_CHUNKS + V_CHUNKS) == RF_FA2_LAZY_SMEM, "the launch plan states another amount of shared memory");
@@ -70,7 +71,7 @@ __device__ __forceinline__ float exp2_shared(int n, float x) {
     return (n + 1) * POLYNOMIALS / 100 > n * POLYNOMIALS / 100 ? rf::exp2_polynomial<RF_POLY_DEGREE>(x) : rf::exp2_fast(x);
 }
 
-constexpr bool Q_STAYS = d + 2 * dv <= 384;  // in registers; a longer row is read from SMEM for every key tile, so that O has registers enough
+constexpr bool Q_STAYS = STRIPS * (d + 2 * dv) <= 384;  // in registers; more is read from SMEM for every key tile, so that O has its own
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
@@ -83,7 +84,7 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     // -- where am I --------------------------------------------------------------------------------------------------------
     const unsigned Tr = rf::ceil_div(N, Br), bh = blockIdx.x / Tr;       // b*H + h
     const int i = Tr - 1 - blockIdx.x % Tr, thread = threadIdx.x, lane = rf::lane_index();
-    const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;   // this warp's first row: in the tile, in the head
+    const int patch = rf::warp_index() * ROWS, row0 = i * Br + patch;    // this warp's first row: in the tile, in the head
     const size_t q_row = static_cast<size_t>(bh) * N;  // of LSE
     const unsigned kv = rf::kv_head(bh, H, Hkv);
     const auto Q_rows = rf::head_rows<d>(Q, bh, H, N), K_rows = rf::head_rows<d>(K, kv, Hkv, Nkv);
@@ -94,7 +95,7 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
     extern __shared__ __align__(16) uint4 smem[];
-    uint4* const Q_smem = smem + patch * WIDEST / rf::CHUNK;  // [16][D], this warp's rows of Q_i; O [16][DV] at the end
+    uint4* const Q_smem = smem + patch * WIDEST / rf::CHUNK;  // [ROWS][D], this warp's rows of Q_i; O [ROWS][DV] at the end
     uint4* const K_smem = smem + Q_CHUNKS;                    // [Bc][D]
     uint4* const V_smem = K_smem + K_CHUNKS;                  // [Bc][DV]
     const rf::Patches<D, rf::Order::down> Q_patches(Q_smem);
@@ -102,9 +103,11 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     const rf::Patches<DV, rf::Order::down> V_patches(V_smem);
 
     // -- state -------------------------------------------------------------------------------------------------------------
-    rf::Strip<DV> O_reg = {};
-    float m[2] = {rf::negative_infinity(), rf::negative_infinity()}, l[2] = {};
+    rf::Strip<DV> O_reg[STRIPS] = {};
+    float m[STRIPS][2], l[STRIPS][2] = {};
     bool wild = false;
+#pragma unroll
+    for (auto& of_strip : m) of_strip[0] = of_strip[1] = rf::negative_infinity();
 
     // -- Q_i, K_0: HBM -> SMEM; Q_i -> registers, with the sign of softmax_scale ---------------------------------------------
     const int first = i * Br, last = min(first + Br, N) - 1;
@@ -119,10 +122,12 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
     const float sign = softmax_scale > 0.0f ? 1.0f : softmax_scale < 0.0f ? -1.0f : 0.0f;
     const float scale = sign == 0.0f ? 1.0f : fabsf(softmax_scale);  // 0: S is 0, whatever it is multiplied by
     const float c = rf::folded(scale) * rf::LOG2_E;
-    const auto read_Q = [&](auto k) { return rf::multiply<T>(Q_patches.load(rf::Int<0>{}, k), sign); };
-    rf::Patch Q_reg[D / 16];
-    if constexpr (Q_STAYS) rf::unrolled<D / 16>([&](auto k) { Q_reg[k] = read_Q(k); });
-    const auto Q_patch = [&](auto k) { if constexpr (Q_STAYS) return Q_reg[k]; else return read_Q(k); };
+    if (sign != 1.0f) rf::multiply_rows<T>(Q_smem, ROWS * D / rf::CHUNK, sign);
+    __syncwarp();  // so that every lane sees them with their sign
+    rf::Patch Q_reg[STRIPS][D / 16];
+    if constexpr (Q_STAYS)
+        rf::unrolled<STRIPS>([&](auto s) { rf::unrolled<D / 16>([&](auto k) { Q_reg[s][k] = Q_patches.load(s, k); }); });
+    const auto Q_patch = [&](auto s, auto k) { if constexpr (Q_STAYS) return Q_reg[s][k]; else return Q_patches.load(s, k); };
 
     for (int key0 = keys.begin; key0 < keys.end; key0 += Bc) {
         const rf::Visible visible{mask, row0, key0, Bc};
@@ -132,7 +137,7 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
         rf::wait_for_copies();
         __syncthreads();  // so that every warp sees the whole K_j, and none still reads V_{j-1}
         copy(V_smem, V_rows, key0);
-        rf::Strip<Bc> S;
+        rf::Strip<Bc> S[STRIPS];
         if (some_visible) rf::product_QK<T, D, Bc>(S, Q_patch, K_patches);
 
         // -- K_{j+1}: HBM -> SMEM, behind the softmax and O = O + P V_j ----------------------------------------------------
@@ -141,52 +146,62 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
         __syncthreads();  // so that every warp sees the whole V_j, and none still reads K_j
         if (key0 + Bc < keys.end) copy(K_smem, K_rows, key0 + Bc);
         if (!some_visible) continue;
-        rf::modify(S, scale, score, visible);
-        if (!visible.all(ROWS)) rf::hide(S, visible);
-
-        // -- m' = max(m, rowmax S), where that outgrows m; elsewhere m' = m -----------------------------------------------------
-        float m_new[2];
-        bool outgrown[2];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            m_new[h] = fmaxf(m[h], rf::row_max(S, h));
-            outgrown[h] = !LAZY || c * (m_new[h] - m[h]) > THRESHOLD;  // inf at the first key that counts; NaN, so no, before it
+        for (int s = 0; s < STRIPS; ++s) {
+            const rf::Visible of_strip{mask, row0 + s * rf::PATCH_ROWS, key0, Bc};
+            rf::modify(S[s], scale, score, of_strip);
+            if (!of_strip.all(rf::PATCH_ROWS)) rf::hide(S[s], of_strip);
         }
 
+        // -- m' = max(m, rowmax S), where that outgrows m; elsewhere m' = m -----------------------------------------------------
+        float m_new[STRIPS][2];
+        bool outgrown[STRIPS][2], some_outgrown = false, started = false;  // started: else l and O are 0 still
+#pragma unroll
+        for (int s = 0; s < STRIPS; ++s)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                m_new[s][h] = fmaxf(m[s][h], rf::row_max(S[s], h));
+                outgrown[s][h] = !LAZY || c * (m_new[s][h] - m[s][h]) > THRESHOLD;  // inf at the first key that counts; NaN, so no, before
+                some_outgrown |= outgrown[s][h];
+                started |= m[s][h] > rf::negative_infinity();
+            }
+
         // -- in some row of this warp: alpha = 2^(c (m - m')), 1 in the others, l = alpha l, O = alpha O ------------------------
-        if (!LAZY || __any_sync(rf::ALL_LANES, outgrown[0] || outgrown[1])) {
-            const bool started = fmaxf(m[0], m[1]) > rf::negative_infinity();  // else l and O are 0 still
-            if (!LAZY || __any_sync(rf::ALL_LANES, started)) {
+        if (!LAZY || __any_sync(rf::ALL_LANES, some_outgrown)) {
+            const bool rescale = !LAZY || __any_sync(rf::ALL_LANES, started);
+#pragma unroll
+            for (int s = 0; s < STRIPS; ++s)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
-                    const float alpha = outgrown[h] ? rf::exp2_fast(c * (m[h] - rf::finite_or_zero(m_new[h]))) : 1.0f;
-                    l[h] = __fmul_rn(l[h], alpha);  // [rescale]
+                    if (rescale) {
+                        const float alpha = outgrown[s][h] ? rf::exp2_fast(c * (m[s][h] - rf::finite_or_zero(m_new[s][h]))) : 1.0f;
+                        l[s][h] = __fmul_rn(l[s][h], alpha);  // [rescale]
 #pragma unroll
-                    for (int n = 0; n < DV / 8; ++n)
+                        for (int n = 0; n < DV / 8; ++n)
 #pragma unroll
-                        for (int e = 0; e < 2; ++e) O_reg[n][2 * h + e] = __fmul_rn(O_reg[n][2 * h + e], alpha);  // [rescale]
+                            for (int e = 0; e < 2; ++e) O_reg[s][n][2 * h + e] = __fmul_rn(O_reg[s][n][2 * h + e], alpha);  // [rescale]
+                    }
+                    if (outgrown[s][h]) m[s][h] = m_new[s][h];
                 }
-            }
-#pragma unroll
-            for (int h = 0; h < 2; ++h)
-                if (outgrown[h]) m[h] = m_new[h];
         }
 
         // -- P = 2^(c (S - m)), l = l + rowsum P ------------------------------------------------------------------------------
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            const float m_safe = rf::finite_or_zero(m[h]);
-            float row_sum[2] = {};
+        for (int s = 0; s < STRIPS; ++s)
 #pragma unroll
-            for (int n = 0; n < Bc / 8; ++n)
+            for (int h = 0; h < 2; ++h) {
+                const float m_safe = rf::finite_or_zero(m[s][h]);
+                float row_sum[2] = {};
 #pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    float& x = S[n][2 * h + e];
-                    x = exp2_shared(2 * n + e, c * (x - m_safe));
-                    row_sum[e] += x;
-                }
-            l[h] += row_sum[0] + row_sum[1];
-        }
+                for (int n = 0; n < Bc / 8; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) {
+                        float& x = S[s][n][2 * h + e];
+                        x = exp2_shared(2 * n + e, c * (x - m_safe));
+                        row_sum[e] += x;
+                    }
+                l[s][h] += row_sum[0] + row_sum[1];
+            }
 
         // -- O = O + P V_j -------------------------------------------------------------------------------------------------
         rf::add_product_PV<T, DV, Bc>(O_reg, S, V_patches);
@@ -194,19 +209,24 @@ fa2_lazy(const T* __restrict__ Q,  // [B, H, N, d]
 
     // -- O = O / l, LSE = |softmax_scale| m + ln l: registers -> SMEM -> HBM ------------------------------------------------
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        const float l_row = rf::quad_reduce(l[h], rf::Sum{}), inverse_l = rf::inverse_or_zero(l_row);
+    for (int s = 0; s < STRIPS; ++s)
 #pragma unroll
-        for (int n = 0; n < DV / 8; ++n) O_reg[n][2 * h] *= inverse_l, O_reg[n][2 * h + 1] *= inverse_l;
-        const int row = row0 + rf::quad_row() + 8 * h;
-        if (rf::quad_lane() == 0 && row < N) LSE[q_row + row] = rf::log_sum_exp(m[h] * rf::folded(fabsf(softmax_scale)), l_row);
-    }
+        for (int h = 0; h < 2; ++h) {
+            const float l_row = rf::quad_reduce(l[s][h], rf::Sum{}), inverse_l = rf::inverse_or_zero(l_row);
+#pragma unroll
+            for (int n = 0; n < DV / 8; ++n) O_reg[s][n][2 * h] *= inverse_l, O_reg[s][n][2 * h + 1] *= inverse_l;
+            const int row = row0 + s * rf::PATCH_ROWS + rf::quad_row() + 8 * h;
+            if (rf::quad_lane() == 0 && row < N) LSE[q_row + row] = rf::log_sum_exp(m[s][h] * rf::folded(fabsf(softmax_scale)), l_row);
+        }
+    const auto O_smem = [&](int s) { return Q_smem + s * rf::PATCH_ROWS * DV / rf::CHUNK; };
     __syncwarp();  // so that no lane still reads Q where O is about to be written
-    rf::store_O<T, DV>(Q_smem, O_reg);
+#pragma unroll
+    for (int s = 0; s < STRIPS; ++s) rf::store_O<T, DV>(O_smem(s), O_reg[s]);
     __syncwarp();  // so that every lane sees the warp's rows of O
     if ((rf::Mask::CUTS_BEGIN || rf::Mask::CUTS_END) && __syncthreads_or(wild)) {
         for (int key0 = keys.begin; key0 < keys.end; key0 += Bc)
-            if (!mask.shows_all(first, last, key0, Bc)) rf::add_wild<T, dv>(Q_smem, V_rows.from(key0), {mask, row0, key0, Bc});
+            for (int s = 0; s < STRIPS && !mask.shows_all(first, last, key0, Bc); ++s)
+                rf::add_wild<T, dv>(O_smem(s), V_rows.from(key0), {mask, row0 + s * rf::PATCH_ROWS, key0, Bc});
         __syncwarp();  // so that every lane sees what was added
     }
     if (row0 < N) rf::store_tile<ROWS>(O_rows.from(row0), Q_smem, N - row0);

@@ -38,7 +38,7 @@ class Tiling:
     poly_fraction   fa2_lazy only: share of the exponentials that are polynomials, 0 to 1, taken in whole percents
     poly_degree     fa2_lazy only: degree of these polynomials, 3 to 5
     num_splits      splitkv only: CTAs that share the keys of a query tile; None: as many as fill `sms` SMs (rawflash.splits)
-    warps           fa2_pipe only: warps of a CTA, Br/16 or Br/32; None: chosen by the plan
+    warps           fa2_pipe, fa2_lazy: warps of a CTA, Br/16 or Br/32; None: chosen by the plan
     sms             SMs of the GPU; run_variant puts in those of the GPU at hand
     """
 

@@ -97,7 +97,7 @@ _RUNGS = (
         changed="Rescaled only when a maximum grew by more than 2^8, a quarter of the exponentials by FMA; the bytes stay",
         entry_points=("fa2_lazy",),
         make_plan=plans.fa2_lazy_plan,
-        rules=_TENSOR,
+        rules=(*_TENSOR, limits.warps_of_strips),
         dtypes=("fp16", "bf16"),
     ),
     Variant(

@@ -212,8 +212,12 @@ def fa2_mma_plan(p: Problem, t: Tiling) -> Plan:
 
 def fa2_pipe_plan(p: Problem, t: Tiling) -> Plan:
     """fa2_mma's grid and tiles. Warps of 32 rows read each patch of K and V for twice as many products as warps of 16."""
+    return _pipe_plan("fa2_pipe", p, t)
+
+
+def _pipe_plan(entry: str, p: Problem, t: Tiling, **more: str | int) -> Plan:
     warps = _pipe_warps(p, t) if t.warps is None else t.warps
-    plan = _q_tile_plan("fa2_pipe", p, t, _mma_smem(p, t), (warps * _LANES, 1, 1), RF_WARPS=warps)
+    plan = _q_tile_plan(entry, p, t, _mma_smem(p, t), (warps * _LANES, 1, 1), RF_WARPS=warps, **more)
     return replace(plan, chosen={"warps": warps})
 
 
@@ -231,7 +235,7 @@ def fa2_lazy_plan(p: Problem, t: Tiling) -> Plan:
         "RF_POLY_PERCENT": round(100 * t.poly_fraction),
         "RF_POLY_DEGREE": t.poly_degree,
     }
-    return _q_tile_plan("fa2_lazy", p, t, _mma_smem(p, t), (t.Br // _PATCH * _LANES, 1, 1), **macros)
+    return _pipe_plan("fa2_lazy", p, t, **macros)
 
 
 def splitkv_plan(p: Problem, t: Tiling) -> Plan:

@@ -98,6 +98,15 @@ def test_what_other_rows_see_changes_no_bit_of_a_row() -> None:
     assert bits(before.outputs, others) == bits(after.outputs, others) and bits(before.outputs) != bits(after.outputs)
 
 
+def test_two_strips_of_a_warp_give_the_bits_of_one() -> None:
+    """Rows of both strips vote together; what a row is multiplied by depends on the row alone."""
+    for N, more in ((32, {}), (49, {"causal": "bottom_right", "window_left": 29, "softmax_scale": -0.7})):
+        problem = small(N, 70, **{"softmax_scale": 3.0, **more})
+        one, two = (run("fa2_lazy", problem, Tiling(32, 16, warps=warps)) for warps in (2, 1))
+        assert one.metrics["ops/rescale_mul"] > 0 and two.metrics["smem/requests"] < one.metrics["smem/requests"]
+        assert bits(one.outputs) == bits(two.outputs)
+
+
 def test_ordinary_inputs_are_never_rescaled() -> None:
     """What fa2_pipe multiplies in vain: N(0, 1) scores never grow by 2^8. Its exponentials of alpha are saved too."""
     problem = small(64, 64, softmax_scale=0.25)
