@@ -21,7 +21,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = "osD^vPX"
 SIZE, DPI = (7.2, 4.6), 150
 _FONT = 9.0
-_CAPTION_CHARACTERS = 128
+_CAPTION_CHARACTERS, _TITLE_CHARACTERS = 128, 76
 
 
 def usable() -> tuple[bool, str]:
@@ -50,14 +50,15 @@ def draw(picture: Picture, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    caption = textwrap.fill(picture.caption, _CAPTION_CHARACTERS)
+    caption, title = textwrap.fill(picture.caption, _CAPTION_CHARACTERS), textwrap.fill(picture.title, _TITLE_CHARACTERS)
     below = 0.125 * (caption.count("\n") + 1) + 0.1
     figure = Figure(figsize=(SIZE[0], SIZE[1] + below), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
+    above = 0.4 + 0.17 * title.count("\n")
     room = 0.55 + (0.14 * max(group.count("\n") for group in picture.groups) if isinstance(picture, Bars) else 0)
-    axes = figure.add_axes((0.105, (below + room) / figure.get_figheight(), 0.865, 1 - (below + room + 0.4) / figure.get_figheight()))
+    axes = figure.add_axes((0.105, (below + room) / figure.get_figheight(), 0.865, 1 - (below + room + above) / figure.get_figheight()))
     axes.tick_params(labelsize=_FONT - 1)
-    axes.set_title(picture.title, fontsize=_FONT + 2, loc="left")
+    axes.set_title(title, fontsize=_FONT + 2, loc="left")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     if isinstance(picture, Chart):
@@ -155,6 +156,7 @@ def _bars(axes: Any, bars: Bars) -> None:
     axes.set_xticks(range(len(bars.groups)), list(bars.groups), fontsize=_FONT - 1)
     axes.grid(True, axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
+    axes.margins(y=0.06 + 0.06 * len(bars.series))  # room for the legend
     _axis(axes, "y", bars.y)
     axes.legend(fontsize=_FONT - 1, frameon=False)
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from rawflash.config import gpu_values, read_yaml
+from rawflash.config import gpu_values
 from rawflash.experiments import traffic
-from rawflash.lab import Lab, Row, Verdict, plots
+from rawflash.lab import Lab, Row, Verdict, plots, runner
+from rawflash.lab.memo import Memo
 from rawflash.lab.registry import experiment_names, load
 from rawflash.lab.render import csv_text, markdown_text, read_report, verdict_counts
-from rawflash.paths import conf_dir
 from rawflash.roofline import Gpu
+from tests.test_config import settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README, RESULTS = ROOT / "experiments" / "README.md", ROOT / "experiments" / "results"
@@ -58,7 +59,7 @@ def test_a_result_says_who_made_it_and_its_files_agree(name: str) -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_its_pictures_show_its_numbers(name: str) -> None:
     report = read_report(RESULTS / f"{name}.json")
-    lab = Lab(read_yaml(conf_dir() / "experiment" / f"{name}.yaml").get("options") or {}, Gpu.from_dict(gpu_values()))
+    lab = runner._lab(name, settings(f"experiment={name}"), None, Memo(), alone=True)
     drawn = {f"{picture.name}.png": plots.picture_hash(picture) for picture in load(name).pictures(lab, report.rows)}
     assert set(report.pictures) == set(drawn)
     assert drawn == {file: plots.stored_hash(RESULTS / file) for file in drawn}, "publish it again: the picture is an old one"
