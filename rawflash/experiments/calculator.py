@@ -11,6 +11,8 @@ from rawflash.lab import Axis, Cell, Chart, Experiment, Lab, Picture, Row, Serie
 
 __all__ = ["EXPERIMENT"]
 
+CURVES = "HBM bytes against N"
+
 
 def _rows(lab: Lab, case: Any) -> Iterable[Row]:
     found = calculate(lab.problem, lab.tiling, lab.gpu, lab.options["layers"])
@@ -21,23 +23,24 @@ def _rows(lab: Lab, case: Any) -> Iterable[Row]:
         else:
             cell = modelled(value, figure.unit, "" if value is not None else f"{lab.gpu.name} has no rate for {lab.problem.dtype}")
         yield Row({"figure": figure.label, "meaning": figure.meaning}, {"value": cell})
+    p, t = lab.problem, lab.tiling
+    shape = f"{p.dtype}, B={p.B} H={p.H} Hkv={p.Hkv} d={p.d}, mask {p.causal}, Br={t.Br} Bc={t.Bc}"
+    for N in lab.options["N"]:
+        found = calculate(replace(p, N=N, Nkv=N), t, lab.gpu)
+        cells = {name: modelled(float(found[f"{name}_bytes"] or 0) / 2**20, "MiB") for name in ("naive", "tiled")}
+        yield Row({"shape": shape, "N": N}, cells, table=CURVES)
 
 
 def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
-    p, lengths = lab.problem, lab.options["N"]
-    found = [calculate(replace(p, N=N, Nkv=N), lab.tiling, lab.gpu) for N in lengths]
-    series = [
-        Series(name, lengths, [float(each[f"{name}_bytes"] or 0) / 2**20 for each in found], color=color)
-        for color, name in enumerate(("naive", "tiled"))
-    ]
+    table = [row for row in rows if row.table == CURVES]
+    lengths = [int(row.keys["N"]) for row in table]
     yield Chart(
         "calculator",
         "HBM bytes that attention asks",
         Axis("N (queries = keys)", "2", ticks=lengths[::2]),
         Axis("HBM read + written, modelled (MiB)", "2"),
-        series,
-        f"{p.dtype}, B={p.B} H={p.H} Hkv={p.Hkv} d={p.d}, mask {p.causal}, Br={lab.tiling.Br} Bc={lab.tiling.Bc}. Closed forms of naive.cu "
-        "and fa2.cu, no cache.",
+        [Series(name, lengths, [row.cells[name].number for row in table], color=color) for color, name in enumerate(("naive", "tiled"))],
+        f"{table[0].keys['shape']}. Closed forms of naive.cu and fa2.cu, no cache.",
     )
 
 
