@@ -47,6 +47,11 @@ def test_the_readme_lists_every_experiment_with_its_verdicts() -> None:
     assert shown[2] == table(), "run `python -m tests.experiments.test_results` to write the table again"
 
 
+def test_every_experiment_that_needs_no_gpu_has_a_result() -> None:
+    missing = [name for name in experiment_names() if not load(name).needs_gpu and name not in PUBLISHED]
+    assert not missing, "publish them: see the first lines of this file"
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_result_says_who_made_it_and_its_files_agree(name: str) -> None:
     report = read_report(RESULTS / f"{name}.json")
