@@ -219,12 +219,21 @@ class Problem:
         return self.causal != "none" or self.window_left is not None or self.window_right is not None
 
     # -- work and bytes -----------------------------------------------------------------------------------------------
-    def visible(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """[N] int64 each: row i sees the keys begin[i] .. end[i]-1, none when they are equal. Neither falls from row to row."""
-        diagonal = np.arange(self.N, dtype=np.int64) + (0 if self.causal == "top_left" else self.Nkv - self.N)
-        left, right = self.window_left, self.window_right if self.causal == "none" else 0
-        begin = np.zeros(self.N, np.int64) if left is None else np.clip(diagonal - left, 0, self.Nkv)
-        end = np.full(self.N, self.Nkv, np.int64) if right is None else np.clip(diagonal + right + 1, 0, self.Nkv)
+    def _offsets(self) -> tuple[int | None, int | None]:
+        """What clipped to 0 .. Nkv is begin(0) and end(0), and grows by one with each row; None: no limit there."""
+        diagonal = 0 if self.causal == "top_left" else self.Nkv - self.N
+        right = self.window_right if self.causal == "none" else 0
+        return None if self.window_left is None else diagonal - self.window_left, None if right is None else diagonal + right + 1
+
+    def visible(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """int64 each: row i sees the keys begin[i] .. end[i]-1, none when they are equal. Neither falls from row to row.
+
+        [N] each, or for `rows` alone: what a problem of a billion rows is asked for.
+        """
+        low, high = self._offsets()
+        i = np.arange(self.N, dtype=np.int64) if rows is None else rows
+        begin = np.zeros(len(i), np.int64) if low is None else np.clip(i + low, 0, self.Nkv)
+        end = np.full(len(i), self.Nkv, np.int64) if high is None else np.clip(i + high, 0, self.Nkv)
         return begin, end
 
     def visible_keys(self) -> NDArray[np.int64]:
@@ -233,8 +242,10 @@ class Problem:
         return end - begin
 
     def visible_pairs(self) -> int:
-        """Number of (query, key) pairs of one head that the mask leaves."""
-        return int(self.visible_keys().sum())
+        """Number of (query, key) pairs of one head that the mask leaves. Exact for any sizes; nothing of length N is made."""
+        low, high = self._offsets()
+        hidden = 0 if low is None else _clipped_sum(low, self.N, self.Nkv)
+        return (self.N * self.Nkv if high is None else _clipped_sum(high, self.N, self.Nkv)) - hidden
 
     def flops(self) -> int:
         """Nominal FLOPs, 2 per multiply-add of Q K^T and P V over the visible pairs: 2*B*H*(d + dv)*visible_pairs."""
@@ -243,6 +254,13 @@ class Problem:
     def ideal_bytes(self) -> int:
         """HBM bytes when Q, K, V are read once and O is written once (4*B*H*N*d elements when Hkv=H, Nkv=N and dv=d)."""
         return sum(map(math.prod, (self.shape_q, self.shape_k, self.shape_v, self.shape_o))) * self.itemsize
+
+
+def _clipped_sum(first: int, count: int, top: int) -> int:
+    """Sum of first, first + 1, ... (`count` terms), each clipped to 0 .. top."""
+    below = min(max(-first, 0), count)
+    rising = min(max(top - first, 0), count) - below
+    return rising * (2 * (first + below) + rising - 1) // 2 + (count - below - rising) * top
 
 
 def round_to(x: NDArray[np.floating], dtype: str) -> NDArray:

@@ -98,9 +98,8 @@ class Tiling:
 
     def key_tiles(self, problem: Problem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """[Tr] each: query tile i meets the key tiles first[i] .. past[i]-1; 0 .. Tc-1 without a mask, 0 and 0 when it sees no key."""
-        begin, end = problem.visible()
         first = np.arange(self.Tr(problem), dtype=np.int64) * self.Br
-        low, high = begin[first], end[first + self.rows(problem) - 1]
+        low, high = problem.visible(first)[0], problem.visible(first + self.rows(problem) - 1)[1]
         return np.where(low < high, low // self.Bc, 0), np.where(low < high, -(-high // self.Bc), 0)
 
 

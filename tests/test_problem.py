@@ -73,6 +73,13 @@ def test_pairs_and_flops_equal_counting_the_mask(causal: str, N: int, Nkv: int) 
         assert p.flops() == 4 * 2 * 3 * 8 * mask.sum()
 
 
+def test_pairs_of_a_billion_rows_are_counted_without_an_array() -> None:
+    N = 10**15
+    assert Problem(N=N, causal=True).visible_pairs() == N * (N + 1) // 2
+    assert Problem(N=N, causal=True, window_left=255).visible_pairs() == 256 * N - 255 * 256 // 2
+    assert Problem(N=N, Nkv=7, causal="top_left").visible_pairs() == 7 * N - 21
+
+
 # Case B10.
 def test_flops_of_known_causal_problems() -> None:
     assert Problem(N=4096, causal=True).visible_pairs() == 4096 * 4097 // 2

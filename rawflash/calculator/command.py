@@ -50,7 +50,8 @@ def _write_page(path: Path) -> int:
 def _print(settings: Settings, layers: int) -> None:
     p, t, gpu = settings.problem, settings.tiling, Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
     found = calculate(p, t, gpu, layers)
-    print(f"B={p.B} H={p.H} Hkv={p.Hkv} N={p.N} Nkv={p.Nkv} d={p.d} {p.dtype} causal={p.causal}, Br={t.Br} Bc={t.Bc}, {layers} layers")
+    sizes = f"B={p.B} H={p.H} Hkv={p.Hkv} N={p.N} Nkv={p.Nkv} d={p.d} dv={p.dv}"
+    print(f"{sizes} {p.dtype} causal={p.causal}, Br={t.Br} Bc={t.Bc}, {layers} layers")
     print(f"{gpu.name}: {gpu.hbm_gb_s:g} GB/s, {gpu.peak_tflops(p.dtype):g} TFLOP/s dense. All figures are modelled, no cache.\n")
     rows = [(figure.label, told(found[figure.name], figure.unit), figure.meaning) for figure in FIGURES]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]

@@ -18,6 +18,7 @@ from rawflash.tiling import Tiling
 __all__ = ["FIGURES", "Figure", "calculate", "memory_bytes", "score_bytes"]
 
 _LSE_BYTES = 4
+_MOST_LENGTH = 2**30  # as in rawflash.variants.limits
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Figure:
 FIGURES = tuple(
     Figure(*row)
     for row in (
-        ("flops", "flop", "FLOPs", "4*B*H*d*visible pairs; masked pairs are not counted"),
+        ("flops", "flop", "FLOPs", "2*B*H*(d + dv)*visible pairs; masked pairs are not counted"),
         ("ideal_bytes", "B", "HBM bytes, least possible", "Q, K, V read once, O written once"),
         ("naive_bytes", "B", "HBM bytes, naive", "three kernels: S and P are written and read"),
         ("tiled_bytes", "B", "HBM bytes, tiled", "fa2: K and V are read once per query tile; no S, no P"),
@@ -41,9 +42,9 @@ FIGURES = tuple(
         ("score_bytes", "B", "One score matrix", "B*H*N*Nkv elements; naive needs two of them, S and P"),
         ("naive_memory_bytes", "B", "Memory, naive", "Q, K, V, O, LSE, S and P"),
         ("tiled_memory_bytes", "B", "Memory, tiled", "Q, K, V, O and LSE"),
-        ("kv_mha_bytes", "B", "KV cache, MHA", "2*B*H*Nkv*d elements per layer: every query head has its own keys and values"),
-        ("kv_gqa_bytes", "B", "KV cache, GQA", "2*B*Hkv*Nkv*d elements per layer: H/Hkv query heads share them"),
-        ("kv_mqa_bytes", "B", "KV cache, MQA", "2*B*Nkv*d elements per layer: all query heads share them"),
+        ("kv_mha_bytes", "B", "KV cache, MHA", "B*H*Nkv*(d + dv) elements per layer: every query head has its own keys and values"),
+        ("kv_gqa_bytes", "B", "KV cache, GQA", "B*Hkv*Nkv*(d + dv) elements per layer: H/Hkv query heads share them"),
+        ("kv_mqa_bytes", "B", "KV cache, MQA", "B*Nkv*(d + dv) elements per layer: all query heads share them"),
         ("ridge", "flop/B", "Ridge point", "peak rate / bandwidth: below it memory binds, above it arithmetic"),
         ("naive_intensity", "flop/B", "Intensity, naive", "FLOPs / HBM bytes"),
         ("tiled_intensity", "flop/B", "Intensity, tiled", "FLOPs / HBM bytes"),
@@ -71,10 +72,13 @@ def memory_bytes(problem: Problem, matrices: int) -> int:
 def calculate(problem: Problem, tiling: Tiling, gpu: Gpu, layers: int = 1) -> dict[str, float | str | None]:
     """Every figure of FIGURES by name. None: the GPU has no rate for the type, or nothing is moved.
 
-    `layers` multiplies the KV cache alone. Raises UsageError for fewer than one.
+    `layers` multiplies the KV cache alone. Raises UsageError for fewer than one, and for lengths that no kernel takes.
     """
     if layers < 1:
         raise UsageError(f"layers={layers} is not a number of layers: give a whole number of at least 1")
+    for name, size in (("N", problem.N), ("Nkv", problem.Nkv)):
+        if size >= _MOST_LENGTH:
+            raise UsageError(f"problem.{name}={size} is too long: the kernels take fewer than {_MOST_LENGTH} rows and keys per head")
     flops = problem.flops()
     moved = {
         "ideal": problem.ideal_bytes(),

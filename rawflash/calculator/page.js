@@ -10,7 +10,7 @@ const SLIDERS = [
   ["share", "H / Hkv, query heads per key head", 0, 7, 0, POWER],
   ["N", "N, queries", 0, 20, 13, POWER],
   ["Nkv", "Nkv, keys", 0, 20, 13, POWER],
-  ["d", "d, head dimension", 1, 32, 16, (n) => 8 * n],
+  ["d", "d (and dv), head dimension", 1, 32, 16, (n) => 8 * n],
   ["layers", "layers (of the KV cache)", 1, 128, 32, (n) => n],
 ];
 const BLOCKS = [16, 32, 64, 96, 128, 256];

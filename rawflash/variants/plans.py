@@ -44,12 +44,12 @@ Arguments = tuple[str | np.generic, ...]
 
 def _defines(p: Problem, **more: str | int) -> dict[str, str | int]:
     """The macros of every rung. A window that hides nothing is none, so that the kernel is the one without a window."""
-    begin, end = p.visible()
+    begin, end = p.visible(np.array([0, max(0, p.N - 1)]))
     return {
         "RF_DTYPE": p.dtype,
         "RF_CAUSAL": p.causal,
-        "RF_WINDOW_LEFT": -1 if p.window_left is None or not begin.any() else p.window_left,
-        "RF_WINDOW_RIGHT": -1 if p.window_right is None or p.causal != "none" or (end == p.Nkv).all() else p.window_right,
+        "RF_WINDOW_LEFT": -1 if p.window_left is None or not begin[-1] else p.window_left,
+        "RF_WINDOW_RIGHT": -1 if p.window_right is None or p.causal != "none" or end[0] == p.Nkv else p.window_right,
         "RF_SOFTCAP": f"{p.softcap or 0.0!r}f",
         "RF_LAYOUT": p.layout,
         "RF_D": p.d,
