@@ -24,7 +24,10 @@ def merge_partials(O: ArrayLike, LSE: ArrayLike) -> tuple[NDArray[np.float64], N
 
     Raises UsageError for shapes that do not belong together, and for integers: bf16 bit patterns are decoded by rawflash.problem.to_f64.
     """
-    parts, lse = np.asarray(O), np.asarray(LSE)
+    try:
+        parts, lse = np.asarray(O), np.asarray(LSE)
+    except ValueError as error:
+        raise UsageError("the parts differ in shape: give O as [parts, ..., d_v] and LSE as [parts, ...]") from error
     if not lse.ndim or parts.shape[:-1] != lse.shape:
         raise UsageError(
             f"O of shape {parts.shape} and LSE of shape {lse.shape} are no partial results: give [parts, ..., d_v] and [parts, ...]"

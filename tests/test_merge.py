@@ -83,6 +83,8 @@ def test_what_are_no_partial_results_is_refused() -> None:
         merge_partials(np.zeros((2, 3, 4)), np.zeros((2, 4)))
     with pytest.raises(UsageError, match=r"O of shape \(4,\) and LSE of shape \(\)"):
         merge_partials(np.zeros(4), np.float64(0))
+    with pytest.raises(UsageError, match="the parts differ in shape"):
+        merge_partials([np.zeros((3, 4)), np.zeros((2, 4))], [np.zeros(3), np.zeros(2)])
     with pytest.raises(UsageError, match=r"O holds uint16: .*to_f64 decodes bf16"):
         merge_partials(np.zeros((2, 3, 4), np.uint16), np.zeros((2, 3)))
     with pytest.raises(AttributeError, match="no attribute 'merge_parts'"):
