@@ -90,18 +90,20 @@ class RunResult:
 
 def invalid_reason(variant: Variant, problem: Problem, tiling: Tiling, gpu: Gpu, backend: Backend) -> str | None:
     """Why `variant` cannot run this here, in a sentence that names the way out, or None: its own word, then this host's memory."""
-    reason = variant.invalid_reason(problem, tiling, gpu)
     free = backend.free_host_bytes()
-    if reason or free is None or problem.needs_no_launch:
-        return reason
     inputs, O = sum(map(math.prod, (problem.shape_q, problem.shape_k, problem.shape_v))), math.prod(problem.shape_o)
-    buffers = variant.plan(problem, tiling).buffers.values()
-    arrays = inputs * problem.itemsize + sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in buffers)
-    reference = 8 * (inputs + 3 * O)  # float64: Q, K, V, and O of the reference, the baseline and the result
-    if 2 * arrays + reference <= free:
-        return None
+    # Storage type twice, here and in the emulator; float64: Q, K, V, and O of the reference, the baseline and the result.
+    needed = 2 * inputs * problem.itemsize + 8 * (inputs + 3 * O)
+    if free is None or problem.needs_no_launch or needed <= free:  # else not even a plan is made: it may hold arrays of length N
+        reason = variant.invalid_reason(problem, tiling, gpu)
+        if reason or free is None or problem.needs_no_launch:
+            return reason
+        buffers = variant.plan(problem, tiling).buffers.values()
+        needed += 2 * sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in buffers)
+        if needed <= free:
+            return None
     return (
-        f"emulating and checking this problem takes about {(2 * arrays + reference) / 1e9:,.1f} GB of memory, "
+        f"emulating and checking this problem takes about {needed / 1e9:,.1f} GB of memory, "
         f"and {free / 1e9:,.1f} GB are free: take a smaller problem.B, H or N, or a kernel without workspaces such as fa2"
     )
 

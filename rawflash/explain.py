@@ -14,6 +14,10 @@ from pathlib import Path
 __all__ = ["explain", "internal_error"]
 
 _KINDS = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false", "string": "text"}
+_TYPES = {"int": "a whole number", "bool": "true or false", "str": "a name"}
+
+# The first word of a command line, when it is no key=value.
+_COMMANDS = ("calculator", "compare", "doctor", "speed", "sync")
 
 # Launchers that come with a package of their own, and the extra that brings it.
 _EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray", "ray_aws": "ray"}
@@ -66,7 +70,7 @@ def _missing_option(error: BaseException) -> str | None:
 
 
 def _closest(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.6)
     return f" (did you mean {close[0]}?)" if close else ""
 
 
@@ -84,7 +88,8 @@ def _grammar(error: BaseException) -> str | None:
     if override is None:
         return None
     if "=" not in str(override):
-        return f"{override!r} is not an argument that rawflash knows: write key=value, or see `rawflash --help`"
+        close = _closest(str(override), _COMMANDS)
+        return f"{override!r} is not an argument that rawflash knows{close}: write key=value, or see `rawflash --help`"
     return f"{override!r} cannot be read as key=value: quote brackets, commas and blanks, as in 'key=\"a, b\"'"
 
 
@@ -97,6 +102,12 @@ def _value(error: BaseException, unknown_key: Callable[[str], str]) -> str:
     wrong = re.match(r"Value '(.*)' of type '\w+' could not be converted to (\w+)", text, re.DOTALL)
     if wrong:
         return f"{key}={wrong[1]} is not {_KINDS.get(wrong[2], wrong[2])}"
+    wrong = re.match(r"Value '(.*)' is not a valid bool", text, re.DOTALL)
+    if wrong:
+        return f"{key}={wrong[1]} is not true or false"
+    wrong = re.match(r"Value '(.*)' of type '\w+' is incompatible with type hint 'Union\[(\w+), (\w+)\]'", text, re.DOTALL)
+    if wrong:
+        return f"{key}={wrong[1]} is neither {_TYPES.get(wrong[2], wrong[2])} nor {_TYPES.get(wrong[3], wrong[3])}"
     if "is not Optional" in text:
         return f"{key}=null is not allowed: give a value"
     if "Missing mandatory value" in text:
