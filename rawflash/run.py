@@ -79,8 +79,18 @@ def _flags_first(arguments: list[str]) -> list[str]:
     return [*flags[:1], *(argument for argument in arguments if argument not in flags)]
 
 
+def _refuse_lists(arguments: Sequence[str]) -> None:
+    """Hydra would merge the files of kernel=[naive,fa2]: it looks like several kernels, and would run the last one alone."""
+    for key, _, value in (argument.partition("=") for argument in arguments):
+        if key in ("kernel", "experiment") and "[" in value:
+            names = value.strip("[]").replace(" ", "")
+            told = f"kernel.variants=[{names}]" if key == "kernel" else f"experiment.names=[{names}]"
+            raise UsageError(f"{key}={value} merges files, and the last one wins: to run each of them write '{told}'")
+
+
 def _run(arguments: list[str]) -> int:
     """Hand over to Hydra, then close what is left to close."""
+    _refuse_lists(arguments)
     try:
         with contextlib.suppress(Abort), _command_line(arguments):
             _hydra()()

@@ -33,6 +33,11 @@ REFUSED = [
     (("kernel.num_splits=1.5",), "kernel.num_splits=1.5 is neither a whole number nor a name"),
     (("kernel=splitkv", "backend=emu", "problem.N=1000000000"), "splitkv: emulating and checking this problem takes about "),
     (("calculator", "problem.N=99999999999999999999999"), "problem.N=99999999999999999999999 is too long"),
+    (
+        ("kernel=[naive,fa2]",),
+        "kernel=[naive,fa2] merges files, and the last one wins: to run each of them write 'kernel.variants=[naive,fa2]'",
+    ),
+    (("experiment=[traffic,problem1]",), "to run each of them write 'experiment.names=[traffic,problem1]'"),
     (("block_size=0",), "block_size=0 is not the side of a tile: give a whole number from 1 to 1024, such as 64"),
     (("block_size=-3",), "block_size=-3 is not the side of a tile"),
     (("block_size=100000",), "block_size=100000 is not the side of a tile"),
