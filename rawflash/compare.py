@@ -145,6 +145,9 @@ def _found(
         raise UsageError(
             f"{parent.name} ({parent.run_id[:8]}) holds no run{' of ' + ' or '.join(variants) if variants else ''}: name another parent"
         )
+    missing = [name for name in variants if name not in {run.variant for run in runs}]
+    if missing:
+        notes.append(f"It holds no run of {' or '.join(missing)}.")
     return runs
 
 

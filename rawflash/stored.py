@@ -124,11 +124,11 @@ class Reader:
                 return
 
     def newest_parent(self) -> StoredRun:
-        """The invocation or sweep that was started last. Raises UsageError when there is none."""
-        found = self.search(f"tags.`rawflash.kind` = '{INVOCATION}'", limit=1)
-        if not found:
-            raise UsageError(f"the experiment {self.experiment!r} in {self.store.shown} holds no run yet: `rawflash` makes some")
-        return found[0]
+        """The invocation or sweep with runs below it that was started last: resume=true may leave one without. Else UsageError."""
+        for parent in self._pages(f"tags.`rawflash.kind` = '{INVOCATION}'", ("attributes.start_time DESC",)):
+            if self.search(f"tags.`{_PARENT}` = '{parent.run_id}'", limit=1):
+                return parent
+        raise UsageError(f"the experiment {self.experiment!r} in {self.store.shown} holds no run yet: `rawflash` makes some")
 
     def children(self, parent: StoredRun) -> list[StoredRun]:
         """The runs below `parent`, oldest first."""

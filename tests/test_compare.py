@@ -141,6 +141,18 @@ def test_without_words_it_is_the_newest_invocation(compare: Compare, ids: dict[s
     assert parsed(compare("--format", "json"))["notes"][0].startswith(f"odd ones, {ids['odd']}, of 20")
 
 
+def test_an_invocation_that_skipped_everything_is_not_the_newest(
+    compare: Compare, tracker: Tracker, workdir: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(workdir)
+    parent = tracker.start("all of it", {"rawflash.kind": "invocation"})
+    child(tracker, parent, "naive")
+    tracker.end(parent, FINISHED)
+    tracker.end(tracker.start("resumed", {"rawflash.kind": "invocation"}), FINISHED)
+    notes = parsed(compare("naive", "fa2", "--format", "json"))["notes"]
+    assert notes[0].startswith(f"all of it, {parent}") and notes[1] == "It holds no run of fa2."
+
+
 def test_m18_odd_numbers_and_wrong_results_are_never_best(compare: Compare, ids: dict[str, str]) -> None:
     (group,) = parsed(compare(ids["odd"], "--format", "json"))["groups"]
     assert group["best"] == {"metric": "io/hbm_total_bytes", "runs": [ids["right"]]}
