@@ -55,7 +55,7 @@ class Tracker:
         self.store, self.experiment = store, experiment
         self._open: list[str] = []
         quiet(timeout_s)
-        with self._errors("opened"), alone(store):
+        with self._errors("opened"), alone(store), _whole_or_absent(store):
             from mlflow import MlflowClient
 
             self._client: MlflowClient = MlflowClient(store.uri)
@@ -214,7 +214,9 @@ def _reason(error: Exception, store: Store) -> str:
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
     if "Max retries exceeded" in text or "Read timed out" in text:
         return "the server no longer answers"
-    if store.file is not None and ("schema" in text or "migrat" in text or "already exists" in text or "no such table" in text):
+    if store.file is not None and "already exists" in text:
+        return f"{text} (its creation was interrupted: move {store.file} away; `rawflash sync` files what lies in outputs/)"
+    if store.file is not None and ("schema" in text or "migrat" in text or "no such table" in text):
         return (
             f"{text} (the file was made by another version of MLflow, or its creation was interrupted: "
             f"run `mlflow db upgrade '{store.uri}'`, or move {store.file} away)"
@@ -246,6 +248,18 @@ def quiet(timeout_s: float) -> None:
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow.store.db.utils"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def _whole_or_absent(store: Store) -> Iterator[None]:
+    """Making the tables of a new file takes seconds: interrupted (Ctrl-C), it takes the file away, which no later run could open."""
+    new = store.file if store.file is not None and not store.file.exists() else None
+    try:
+        yield
+    except BaseException:
+        if new is not None:
+            new.unlink(missing_ok=True)
+        raise
 
 
 @contextlib.contextmanager

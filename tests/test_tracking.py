@@ -248,6 +248,21 @@ def test_a_deleted_experiment_is_told_with_the_way_out(tracker: Tracker, workdir
         open_tracker(TrackingConf(), workdir)
 
 
+def test_a_store_whose_making_was_interrupted_is_not_left(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    def interrupted(uri: str) -> None:
+        (workdir / "mlflow.db").write_bytes(b"some of the tables")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mlflow, "MlflowClient", interrupted)
+    for had in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            open_tracker(TrackingConf(), workdir)
+        assert (workdir / "mlflow.db").exists() == had, "a file that was there before stays"
+        (workdir / "mlflow.db").touch()
+
+
 def test_a_half_made_store_is_told_with_the_way_out(tracker: Tracker, workdir: Path) -> None:
     with contextlib.closing(sqlite3.connect(workdir / "mlflow.db")) as db, db:
         db.execute("delete from alembic_version")
