@@ -73,7 +73,7 @@ fa2_mma(const T* __restrict__ Q,  // [B, H, N, d]
     const rf::Score score{static_cast<int>(bh % H)};
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
-    extern __shared__ __align__(16) uint4 smem[];
+    extern __shared__ __align__(128) uint4 smem[];
     uint4* const Q_smem = smem + patch * WIDEST / rf::CHUNK;  // [16][D], this warp's rows of Q_i; O [16][DV] at the end
     uint4* const K_smem = smem + Q_CHUNKS;                    // [Bc][D]
     uint4* const V_smem = K_smem + K_CHUNKS;                  // [Bc][DV]

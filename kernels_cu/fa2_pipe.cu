@@ -59,6 +59,7 @@ constexpr int WIDEST = D > DV ? D : DV, Q_CHUNKS = Br * WIDEST / rf::CHUNK, K_CH
 static_assert(16 * (Q_CHUNKS + K_CHUNKS + V_CHUNKS) == RF_FA2_PIPE_SMEM, "the launch plan states another amount of shared memory");
 
 constexpr bool Q_STAYS = STRIPS * (d + 2 * dv) <= 384;  // in registers; more is read from SMEM for every key tile, so that O has its own
+constexpr bool CROWDED = STRIPS * (dv + Bc) > 320;      // registers of O and S leave so few that the products must not overlap the powers
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 fa2_pipe(const T* __restrict__ Q,  // [B, H, N, d]
@@ -81,7 +82,7 @@ fa2_pipe(const T* __restrict__ Q,  // [B, H, N, d]
     const rf::Score score{static_cast<int>(bh % H)};
 
     // -- SMEM --------------------------------------------------------------------------------------------------------------
-    extern __shared__ __align__(16) uint4 smem[];
+    extern __shared__ __align__(128) uint4 smem[];
     uint4* const Q_smem = smem + patch * WIDEST / rf::CHUNK;  // [ROWS][D], this warp's rows of Q_i; O [ROWS][DV] at the end
     uint4* const K_smem = smem + Q_CHUNKS;                    // [Bc][D]
     uint4* const V_smem = K_smem + K_CHUNKS;                  // [Bc][DV]
@@ -166,6 +167,7 @@ fa2_pipe(const T* __restrict__ Q,  // [B, H, N, d]
 #pragma unroll
                     for (int e = 0; e < 2; ++e) O_reg[s][n][2 * h + e] = __fmul_rn(O_reg[s][n][2 * h + e], alpha);  // [rescale]
             }
+        if (CROWDED && rf::never()) continue;  // so that the exponentials are over before V_j takes registers
 
         // -- O = O + P V_j -------------------------------------------------------------------------------------------------
         rf::add_product_PV<T, DV, Bc>(O_reg, S, V_patches);

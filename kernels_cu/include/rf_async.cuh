@@ -22,12 +22,17 @@ __device__ __forceinline__ void copy_tile(uint4* X_smem, const Rows<T, d>& X, in
     constexpr int CHUNKS = Lies::CHUNKS, ALL = ROWS * CHUNKS;
     if (!is_aligned16(X.first)) {
         load_tile<ROWS, THREADS>(X_smem, X, valid, thread);
+    } else if (valid >= ROWS && d % 16 == 0 && !ROWS_FOLLOW && THREADS % (8 * CHUNKS) == 0) {  // a whole tile of rows that lie apart
+        uint4* to = X_smem + Lies::position(thread / CHUNKS, thread % CHUNKS);  // moves on: offsets of every row would take registers
+        const T* from = X[thread / CHUNKS] + thread % CHUNKS * CHUNK;
+#pragma unroll 1
+        for (int chunk = thread; chunk < ALL; chunk += THREADS, to += THREADS, from += THREADS / CHUNKS * X.pitch)
+            copy_chunk(to, reinterpret_cast<const uint4*>(from));
     } else if (valid >= ROWS && d % 16 == 0) {  // a whole tile
 #pragma unroll
         for (int n = 0; n < ceil_div(ALL, THREADS); ++n) {
             const int chunk = thread + n * THREADS;
-            if (ALL % THREADS == 0 || chunk < ALL)
-                copy_chunk(X_smem + Lies::position(chunk / CHUNKS, chunk % CHUNKS), chunk_of_tile<CHUNKS>(X, chunk));
+            if (ALL % THREADS == 0 || chunk < ALL) copy_chunk(X_smem + Lies::template of_chunk<THREADS>(thread, n), chunk_of_tile<CHUNKS>(X, chunk));
         }
     } else {
 #pragma unroll 1

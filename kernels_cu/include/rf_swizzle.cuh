@@ -30,32 +30,40 @@ struct Swizzle {
 
     /// Position of chunk c of a row, in chunks from the start of the tile.
     static __device__ __forceinline__ int position(int row, int c) { return row * CHUNKS + (c ^ (row / (8 / GROUP) % GROUP)); }
+
+    /// Position of chunk first + n STEP of the tile, 0 <= first < STEP. The swizzle repeats after 8 rows: if STEP is a multiple of that, it is
+    /// one address and constants.
+    template <int STEP>
+    static __device__ __forceinline__ int of_chunk(unsigned first, int n) {
+        if (STEP % (8 * CHUNKS) == 0) return position(first / CHUNKS, first % CHUNKS) + n * STEP;
+        return position((first + n * STEP) / CHUNKS, (first + n * STEP) % CHUNKS);
+    }
 };
 
-/// The patches of a tile in SMEM, as ldmatrix reads them. The swizzle repeats after 8 rows and after GROUP chunks, so that the addresses
-/// of all patches are GROUP / 2 addresses and constants.
+/// The patches of a tile in SMEM, as ldmatrix reads them. The swizzle repeats after 8 rows and after GROUP chunks, and within a group it is
+/// an XOR: the addresses of all patches are one address, XORed with a constant, and constants. So the tile must start at a multiple of 128.
 template <int D, Order ORDER>
 class Patches {
     using Lies = Swizzle<D>;
     static constexpr int PERIOD = Lies::GROUP / 2;
-    unsigned at[PERIOD];
+    unsigned at;  // the lane's half row of the patch at row 0 and column 0
 
     template <int R, int K>
     static constexpr int offset = 16 * (R * PATCH_ROWS * Lies::CHUNKS + K / PERIOD * Lies::GROUP);
 
+    template <int K>
+    __device__ __forceinline__ unsigned address() const { return at ^ 32 * (K % PERIOD); }
+
   public:
-    __device__ __forceinline__ explicit Patches(const uint4* tile) {
-#pragma unroll
-        for (int k = 0; k < PERIOD; ++k)
-            at[k] = __cvta_generic_to_shared(tile + Lies::position(patch_row<ORDER>(), patch_half<ORDER>() + 2 * k));
-    }
+    __device__ __forceinline__ explicit Patches(const uint4* tile)
+        : at(__cvta_generic_to_shared(tile + Lies::position(patch_row<ORDER>(), patch_half<ORDER>()))) {}
 
     /// The patch at rows 16 R .. and columns 16 K .. of the tile.
     template <int R, int K>
-    __device__ __forceinline__ Patch load(Int<R>, Int<K>) const { return load_patch<offset<R, K>>(at[K % PERIOD]); }
+    __device__ __forceinline__ Patch load(Int<R>, Int<K>) const { return load_patch<offset<R, K>>(address<K>()); }
 
     template <int R, int K>
-    __device__ __forceinline__ Patch load_turned(Int<R>, Int<K>) const { return load_patch_turned<offset<R, K>>(at[K % PERIOD]); }
+    __device__ __forceinline__ Patch load_turned(Int<R>, Int<K>) const { return load_patch_turned<offset<R, K>>(address<K>()); }
 };
 
 // --------------------------------------------------------------------------------------------------------- HBM <-> SMEM

@@ -47,6 +47,14 @@ __device__ __forceinline__ float select(bool condition, float a, float b) {
     return y;
 }
 
+/// False, since all grids have one dimension; but no compiler knows that, and none moves arithmetic across a branch. `if (never()) continue;`
+/// keeps the registers of what follows apart from those of what comes before.
+__device__ __forceinline__ bool never() {
+    unsigned y;
+    asm volatile("mov.u32 %0, %%tid.y;" : "=r"(y));
+    return y != 0;
+}
+
 /// op over the 32 values of x, in every lane.
 template <class Op>
 __device__ __forceinline__ float warp_reduce(float x, Op op) {

@@ -37,6 +37,7 @@ _PATCH = 16  # rows and columns that tensor cores take at once (rf_mma_sm80.cuh)
 _ONLINE_WARPS = 8
 _FEWEST_WARPS = 4  # of fa2_pipe, one for each scheduler of an SM
 _MOST_COLUMNS = 160  # of O and S together: with more, two strips of 16 rows spill registers
+_CROWDED = {"fa2_pipe": (128, 128, 64)}  # d, dv, Bc beyond that which do not: whatever mask, layout and type
 _PASS_WARPS = 8  # rows of an elementwise CTA
 _F32 = np.dtype(np.float32)
 Arguments = tuple[str | np.generic, ...]
@@ -216,14 +217,15 @@ def fa2_pipe_plan(p: Problem, t: Tiling) -> Plan:
 
 
 def _pipe_plan(entry: str, p: Problem, t: Tiling, **more: str | int) -> Plan:
-    warps = _pipe_warps(p, t) if t.warps is None else t.warps
+    warps = _pipe_warps(entry, p, t) if t.warps is None else t.warps
     plan = _q_tile_plan(entry, p, t, _mma_smem(p, t), (warps * _LANES, 1, 1), RF_WARPS=warps, **more)
     return replace(plan, chosen={"warps": warps})
 
 
-def _pipe_warps(p: Problem, t: Tiling) -> int:
+def _pipe_warps(entry: str, p: Problem, t: Tiling) -> int:
     """Warps of fa2_pipe: 32 rows each where four of them remain and O and S of two strips fit in registers, else 16 rows each."""
-    wide = t.Br % (2 * _PATCH) == 0 and t.Br // (2 * _PATCH) >= _FEWEST_WARPS and p.dv + t.Bc <= _MOST_COLUMNS
+    fits = p.dv + t.Bc <= _MOST_COLUMNS or (p.d, p.dv, t.Bc) == _CROWDED.get(entry)
+    wide = t.Br % (2 * _PATCH) == 0 and t.Br // (2 * _PATCH) >= _FEWEST_WARPS and fits
     return t.Br // (2 * _PATCH if wide else _PATCH)
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rawflash.compile import compile_source
 from rawflash.config import gpu_values
 from rawflash.emu import EmuParams
 from rawflash.extend import extended_counts
 from rawflash.light import speed_of_light
 from rawflash.problem import Problem, make_inputs
 from rawflash.roofline import Gpu
+from rawflash.source import read_source
 from rawflash.tiling import Tiling
 from rawflash.variants import LADDER
 from rawflash.work import work_from
@@ -66,7 +68,16 @@ def test_a_number_of_warps_that_owns_no_whole_strips_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("d", "Br", "Bc", "warps"),
-    [(64, 64, 64, 4), (128, 128, 32, 4), (128, 128, 64, 8), (64, 128, 64, 4), (256, 128, 16, 8), (64, 96, 64, 6)],
+    [
+        (64, 64, 64, 4),
+        (128, 128, 32, 4),
+        (128, 128, 64, 4),
+        (128, 128, 80, 8),
+        (64, 128, 128, 8),
+        (64, 128, 64, 4),
+        (256, 128, 16, 8),
+        (64, 96, 64, 6),
+    ],
 )
 def test_how_many_warps_it_takes_by_itself(d: int, Br: int, Bc: int, warps: int) -> None:
     """Two strips each where four warps remain and O and S fit in registers without spills."""
@@ -74,10 +85,35 @@ def test_how_many_warps_it_takes_by_itself(d: int, Br: int, Bc: int, warps: int)
     assert plan.launches[0].cta == (32 * warps, 1, 1) and plan.chosen == {"warps": warps} and plan.defines["RF_WARPS"] == warps
 
 
+def test_fa2_lazy_keeps_to_one_strip_where_two_spill() -> None:
+    assert LADDER["fa2_lazy"].plan(Problem(d=128), Tiling(128, 64)).chosen == {"warps": 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["80", "90"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"causal": "bottom_right"},
+        {"layout": "bnhd"},
+        {"softcap": 3.0},
+        {"dtype": "bf16", "causal": "top_left", "window_left": 5},
+        {"causal": "bottom_right", "window_left": 100, "softcap": 20.0, "Hkv": 2, "layout": "bnhd"},
+    ],
+    ids=lambda more: "-".join(more) or "open",
+)
+def test_two_strips_of_128_columns_do_not_spill(more: dict[str, Any], arch: str) -> None:
+    """O and S leave 63 of a thread's 255 registers to everything else."""
+    plan = PIPE.plan(Problem(d=128, **more), Tiling(128, 64))
+    (used,) = compile_source(read_source(PIPE.file), plan.defines, arch).resources.values()
+    assert plan.chosen == {"warps": 4} and used.spill_bytes == 0
+
+
 @pytest.mark.slow
 def test_tensor_cores_bind_on_an_a100() -> None:
     """d = 128, Br = 128, Bc = 64, 4 warps, fp16, no mask: 2 clocks of the SM's tensor cores per mma, 1.5 wavefronts, 4 slots at most."""
-    problem, tiling = Problem(B=1, H=1, N=8192, Nkv=512, d=128), Tiling(128, 64, warps=4)
+    problem, tiling = Problem(B=1, H=1, N=8192, Nkv=512, d=128), Tiling(128, 64)
     gpu = Gpu.from_dict(gpu_values("a100_80gb"))
     found = extended_counts(PIPE, problem, tiling, gpu, backend(EmuParams(memcheck=False, initcheck=False)))
     assert found.exact and found.counts["flops/mma.f16"] == problem.flops()
