@@ -20,7 +20,7 @@ from tests.kernels_cu.mma import RUNGS, bits, every_rung
 
 SIZES = [(1, 1), (1, 20), (16, 16), (17, 33), (40, 7), (64, 64), (65, 97), (130, 70)]
 QUICK = [("fp16", "none", 64, (32, 32)), ("bf16", "bottom_right", 32, (16, 16))]
-SLOW = [
+MORE = [
     ("fp16", "top_left", 40, (32, 16)),
     ("fp16", "bottom_right", 64, (64, 64)),
     ("bf16", "none", 64, (128, 64)),
@@ -32,7 +32,7 @@ SLOW = [
     ("bf16", "bottom_right", 256, (16, 32)),
 ]
 CONFIGS = [pytest.param(*row, id="-".join(map(str, row[:3]))) for row in QUICK]
-CONFIGS += [pytest.param(*row, id="-".join(map(str, row[:3])), marks=pytest.mark.slow) for row in SLOW]
+CONFIGS += [pytest.param(*row, id="-".join(map(str, row[:3])), marks=pytest.mark.exhaustive) for row in MORE]
 
 
 # ------------------------------------------------------------------------------------------------------------------ refusals

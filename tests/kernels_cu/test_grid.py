@@ -19,7 +19,7 @@ QUICK = [
     ("fp16", "bottom_right", 64, (32, 64)),
     # bf16, other masks, heads side by side: test_masks_and_layouts.py
 ]
-SLOW = [
+MORE = [
     ("bf16", "top_left", 64, (64, 32)),
     ("fp16", "none", 64, (64, 64)),
     ("fp16", "none", 64, (128, 128)),
@@ -33,7 +33,7 @@ SLOW = [
     ("fp16", "none", 256, (16, 32)),
 ]
 CONFIGS = [pytest.param(*row, id="-".join(map(str, row[:3]))) for row in QUICK]
-CONFIGS += [pytest.param(*row, id="-".join(map(str, (*row[:3], *row[3]))), marks=pytest.mark.slow) for row in SLOW]
+CONFIGS += [pytest.param(*row, id="-".join(map(str, (*row[:3], *row[3]))), marks=pytest.mark.exhaustive) for row in MORE]
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -26,12 +26,12 @@ LEFT: dict[str, Any] = {"causal": "top_left", "window_left": 9}
 BEHIND: dict[str, Any] = {"causal": "bottom_right", "window_left": 21, "d": 32, "dv": 8}
 CONFIGS = [
     pytest.param(ALL, id="all"),
-    pytest.param(LEFT, id="left", marks=pytest.mark.slow),
-    pytest.param(BEHIND, id="behind", marks=pytest.mark.slow),
+    pytest.param(LEFT, id="left", marks=pytest.mark.exhaustive),
+    pytest.param(BEHIND, id="behind", marks=pytest.mark.exhaustive),
 ]
 SIZES = [(1, 1), (1, 20), (17, 33), (40, 7), (33, 90), (90, 40)]
 every_variant = pytest.mark.parametrize("name", LADDER)
-few = pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "fa2_pipe")) for name in LADDER])
+few = pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.exhaustive] * (name != "fa2_pipe")) for name in LADDER])
 
 
 def small(N: int, Nkv: int, **more: Any) -> Problem:
@@ -69,7 +69,7 @@ def test_keys_outside_of_the_window_reach_nothing(name: str, wild: float) -> Non
 
 
 @every_variant
-@pytest.mark.parametrize(("N", "config", "hidden"), [(1, ALL, 34), (33, ALL, 34), pytest.param(1, LEFT, 3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("N", "config", "hidden"), [(1, ALL, 34), (33, ALL, 34), pytest.param(1, LEFT, 3, marks=pytest.mark.exhaustive)])
 def test_a_lone_row_does_not_see_the_rest_of_its_tile(name: str, N: int, config: dict[str, Any], hidden: int) -> None:
     """A tile of keys that all rows of a tile, one, see in part: a NaN beside the interval."""
     problem = small(N, 40, **config)
@@ -132,7 +132,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(
-    ("header", "right", "wrong"), [pytest.param(*slip, marks=[pytest.mark.slow] * (n > 2)) for n, slip in enumerate(SLIPS)]
+    ("header", "right", "wrong"), [pytest.param(*slip, marks=[pytest.mark.exhaustive] * (n > 2)) for n, slip in enumerate(SLIPS)]
 )
 def test_a_slip_in_a_shared_header_is_noticed(header: str, right: str, wrong: str, tmp_path: Path) -> None:
     copy = shutil.copytree(kernels_dir(), tmp_path / "kernels_cu")

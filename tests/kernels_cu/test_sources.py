@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,20 +51,27 @@ def test_rescaling_lines_are_tagged(name: str) -> None:
     assert sorted(line for _, line in tagged) == products and len(products) >= 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arch", ["80", "90"])
-@pytest.mark.parametrize("name", LADDER)
-def test_no_spills(name: str, arch: str) -> None:
-    """For every d and block size that the A100 takes; d = 256 with 128 keys is the one patch that does not fit in registers.
+def default_points() -> list[tuple[Problem, int]]:
+    """(problem, block size): the default one, plain, and with a window, softcap and heads side by side."""
+    plain = [Problem(d=d, causal=causal) for causal in ("none", "bottom_right") for d in (64, 128)]
+    busy = [Problem(d=d, Hkv=2, causal=True, window_left=100, softcap=20.0, layout="bnhd") for d in (64, 128)]
+    return [(problem, 64) for problem in plain + busy]
 
-    With a window, softcap and heads side by side: at the default block size.
-    """
-    variant, source = LADDER[name], read_source(LADDER[name].file)
-    points = [
+
+def more_points() -> list[tuple[Problem, int]]:
+    """Every d and block size that the A100 takes; d = 256 with 128 keys is the one patch that does not fit in registers."""
+    return [
         (Problem(d=d, causal=causal), side) for causal in ("none", "bottom_right") for d in (32, 64, 96, 128) for side in (16, 32, 64, 128)
     ]
-    points += [(Problem(d=d, Hkv=2, causal=True, window_left=100, softcap=20.0, layout="bnhd"), 64) for d in (64, 128)]
-    for problem, side in points:
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("points", [default_points, pytest.param(more_points, marks=pytest.mark.exhaustive)], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("arch", ["80", "90"])
+@pytest.mark.parametrize("name", LADDER)
+def test_no_spills(name: str, arch: str, points: Callable[[], list[tuple[Problem, int]]]) -> None:
+    variant, source = LADDER[name], read_source(LADDER[name].file)
+    for problem, side in points():
         tiling = Tiling(side, side)
         if variant.invalid_reason(problem, tiling, A100) is None:
             plan = variant.plan(problem, tiling)
