@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rawflash import emu
+from rawflash.emu.machine import crew
 from tests.emu.faults.table import within
 from tests.emu.harness import launch, zeros
 from tests.emu.programs.loader import program, text
@@ -31,11 +32,12 @@ def test_a_barrier_of_the_grid(ctas: int, seed: int | None, threads: int) -> Non
     assert cells.tolist() == [123] * ctas  # each cell was visited in every step, in order
 
 
-def test_a_barrier_of_more_ctas_than_are_ever_resident() -> None:
-    """A grid that is too large for the hardware's residency hangs there; here it is a Deadlock."""
-    cells, arrived = zeros(300, np.int32), zeros(1, np.uint32)
+def test_a_barrier_of_more_ctas_than_are_ever_resident(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid that is too large for the hardware's residency hangs there; here it is a Deadlock. With fewer CTAs at a time, for speed."""
+    monkeypatch.setattr(crew, "RESIDENT", 20)
+    cells, arrived = zeros(24, np.int32), zeros(1, np.uint32)
     with pytest.raises(emu.Deadlock, match="nobody is left"):
-        within(lambda: launch(waiting(), "grid_barrier", 300, 32, cells, arrived, np.int32(1)))
+        within(lambda: launch(waiting(), "grid_barrier", 24, 32, cells, arrived, np.int32(1)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
