@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The tests of instructions share one process, however many there are."""
+    if "tests/emu/isa/" in item.nodeid:
+        item.add_marker(pytest.mark.xdist_group("isa"))
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "test_coverage" in item.nodeid)
-    for item in items:
-        if "tests/emu/isa/" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("isa"))
