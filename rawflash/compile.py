@@ -19,9 +19,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -105,7 +103,7 @@ def compile_source(source: Source, defines: Mapping[str, str | int], arch: str) 
     stored = _load(entry)
     ptx, log = stored or _run_nvrtc(source, command)
     if stored is None:
-        _store(entry, ptx, log)
+        paths.keep(entry, json.dumps({"ptx": ptx, "log": log, "digest": _digest(ptx, log)}))
     took = time.perf_counter() - started
     return CompiledSource(source, arch, options, ptx, log, parse_resources(log), version, stored is not None, took)
 
@@ -188,18 +186,3 @@ def _load(entry: Path) -> tuple[str, str] | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return (ptx, log) if digest == _digest(ptx, log) else None
-
-
-def _store(entry: Path, ptx: str, log: str) -> None:
-    """Write an entry so that no other process ever sees half of it. A cache that cannot be written is no error."""
-    text = json.dumps({"ptx": ptx, "log": log, "digest": _digest(ptx, log)})
-    try:
-        handle, part = tempfile.mkstemp(dir=entry.parent, suffix=".part")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, entry)
-    except OSError:
-        Path(part).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rawflash.errors import RawflashError
 
-__all__ = ["cache_dir", "cache_root", "conf_dir", "experiments_dir", "include_dir", "is_checkout", "kernels_dir"]
+__all__ = ["cache_dir", "cache_root", "conf_dir", "experiments_dir", "include_dir", "is_checkout", "keep", "kernels_dir"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -92,3 +92,17 @@ def cache_dir(room: str) -> Path:
     folder = cache_root() / room
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def keep(entry: Path, text: str) -> None:
+    """Write an entry of a cache so that no other process ever sees half of it. A cache that cannot be written is no error."""
+    try:
+        handle, part = tempfile.mkstemp(dir=entry.parent, suffix=".part")
+    except OSError:
+        return
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, entry)
+    except OSError:
+        Path(part).unlink(missing_ok=True)

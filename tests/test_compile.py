@@ -88,7 +88,7 @@ def test_no_half_written_entry_is_left(source: Source, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(rf_compile.os, "replace", fail)
+    monkeypatch.setattr(rf_compile.paths.os, "replace", fail)
     assert not compile_source(source, {"BLOCK": 64}, "80").cached
     assert list(rf_compile.paths.cache_dir("ptx").iterdir()) == []
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -63,7 +61,7 @@ class Memo:
                 pass
         text = json.dumps({"question": repr(question), "value": make()})
         self.computed += 1
-        _store(entry, text)
+        paths.keep(entry, text)
         return json.loads(text)["value"]
 
 
@@ -73,17 +71,3 @@ def _compiler() -> str:
         return "{}.{}".format(*nvrtc.version())
     except nvrtc.NvrtcError:
         return ""
-
-
-def _store(entry: Path, text: str) -> None:
-    """Whole or not at all; a folder that cannot be written costs the reuse only."""
-    try:
-        handle, part = tempfile.mkstemp(dir=entry.parent, suffix=".part")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(part, entry)
-    except OSError:
-        Path(part).unlink(missing_ok=True)
