@@ -82,21 +82,26 @@ def _output_smem(p: Problem, t: Tiling) -> int:
     return 4 * (t.Bc * p.dv + t.Br * t.Bp)
 
 
+def _scores_launch(entry: str, p: Problem, t: Tiling, factor: np.float32) -> Launch:
+    """One CTA per tile of S."""
+    args: Arguments = ("Q", "K", "S", *_sizes(p.H, p.Hkv, p.N, p.Nkv), factor)
+    return Launch(entry, (p.B * p.H * t.Tr(p) * t.Tc(p), 1, 1), _patch_threads(t), _scores_smem(p, t), args)
+
+
+def _output_launch(entry: str, p: Problem, t: Tiling, P: str) -> Launch:
+    """One CTA per query tile; `P`: the matrix that is multiplied by V."""
+    args: Arguments = (P, "V", "O", *_sizes(p.H, p.Hkv, p.N, p.Nkv))
+    return Launch(entry, (p.B * p.H * t.Tr(p), 1, 1), _patch_threads(t), _output_smem(p, t), args)
+
+
 def naive_plan(p: Problem, t: Tiling) -> Plan:
     """Scores, softmax, output; S is float, P has the storage type."""
-    heads, tail = p.B * p.H, (np.float32(p.scale),)
-    scores, output, warps = _scores_smem(p, t), _output_smem(p, t), softmax_warps(p)
+    heads, scores, output, warps = p.B * p.H, _scores_smem(p, t), _output_smem(p, t), softmax_warps(p)
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SCORES_SMEM=scores, RF_OUTPUT_SMEM=output, RF_ROW_ON_CHIP=int(warps > 0)),
         {**_outputs(p), "S": ((p.B, p.H, p.N, p.Nkv), _F32), "P": ((p.B, p.H, p.N, p.Nkv), p.numpy_dtype)},
         (
-            Launch(
-                "naive_scores",
-                (heads * t.Tr(p) * t.Tc(p), 1, 1),
-                _patch_threads(t),
-                scores,
-                ("Q", "K", "S", *_sizes(p.H, p.Hkv, p.N, p.Nkv), *tail),
-            ),
+            _scores_launch("naive_scores", p, t, np.float32(p.scale)),
             Launch(
                 "naive_softmax",
                 (ceil_div(heads * p.N, warps or 4), 1, 1),
@@ -104,13 +109,7 @@ def naive_plan(p: Problem, t: Tiling) -> Plan:
                 4 * warps * p.Nkv,
                 ("S", "P", "LSE", *_sizes(p.B, p.H, p.N, p.Nkv)),
             ),
-            Launch(
-                "naive_output",
-                (heads * t.Tr(p), 1, 1),
-                _patch_threads(t),
-                output,
-                ("P", "V", "O", *_sizes(p.H, p.Hkv, p.N, p.Nkv)),
-            ),
+            _output_launch("naive_output", p, t, "P"),
         ),
     )
 
@@ -126,28 +125,15 @@ def unfused_plan(p: Problem, t: Tiling) -> Plan:
     def over_rows(entry: str, *args: str | np.generic, warps: int = _PASS_WARPS, smem: int = 0) -> Launch:
         return Launch(entry, (ceil_div(heads * p.N, warps), 1, 1), (warps * _LANES, 1, 1), smem, args)
 
-    factor, grid = np.float32(1) if t.scale_pass else scale, heads * t.Tr(p)
     drop = (np.uint32(drop_below(p.dropout_p)), np.float32(1 / (1 - p.dropout_p)), np.uint64(p.seed % 2**64))
     launches = {
-        "unfused_scores": Launch(
-            "unfused_scores",
-            (grid * t.Tc(p), 1, 1),
-            _patch_threads(t),
-            scores,
-            ("Q", "K", "S", *_sizes(p.H, p.Hkv, p.N, p.Nkv), factor),
-        ),
+        "unfused_scores": _scores_launch("unfused_scores", p, t, np.float32(1) if t.scale_pass else scale),
         "unfused_scale": over_rows("unfused_scale", "S", *sizes, scale),
         "unfused_softcap": over_rows("unfused_softcap", "S", *sizes),
         "unfused_mask": over_rows("unfused_mask", "S", *sizes),
         "unfused_softmax": over_rows("unfused_softmax", "S", "P", "LSE", *sizes, warps=warps or 4, smem=4 * warps * p.Nkv),
         "unfused_dropout": over_rows("unfused_dropout", "P", "P_drop", "Z", *sizes, *drop),
-        "unfused_output": Launch(
-            "unfused_output",
-            (grid, 1, 1),
-            _patch_threads(t),
-            output,
-            ("P_drop" if p.dropout_p else "P", "V", "O", *_sizes(p.H, p.Hkv, p.N, p.Nkv)),
-        ),
+        "unfused_output": _output_launch("unfused_output", p, t, "P_drop" if p.dropout_p else "P"),
     }
     return Plan(
         _defines(p, RF_BR=t.Br, RF_BC=t.Bc, RF_SCORES_SMEM=scores, RF_OUTPUT_SMEM=output, RF_ROW_ON_CHIP=int(warps > 0)),
