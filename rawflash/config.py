@@ -103,13 +103,15 @@ class TimingConf:
 class ExperimentConf:
     """Group experiment: which ones run instead of a job (none), their options, a folder that gets a copy of the results.
 
-    `fresh`: compute everything again, also what an earlier run has computed from the same sources.
+    `fresh`: compute everything again, also what an earlier run has computed from the same sources. `jobs`: processes at once, null for
+    one per core.
     """
 
     names: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
     publish: Optional[str] = None  # noqa: UP045
     fresh: bool = False
+    jobs: Optional[int] = None  # noqa: UP045
 
 
 @dataclass
@@ -154,6 +156,7 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
     publish: str | None = None
     fresh: bool = False
+    jobs: int | None = None
 
 
 def register_schema() -> None:
@@ -195,6 +198,9 @@ def settings_from(cfg: DictConfig) -> Settings:
     threads = values["backend"]["threads"]
     if threads is not None and threads < 1:
         raise UsageError(f"backend.threads={threads} is not a number of threads: give a whole number of at least 1, or null")
+    jobs = values["experiment"]["jobs"]
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"experiment.jobs={jobs} is not a number of processes: give a whole number of at least 1, or null")
     gpu = values["gpu"]
     return Settings(
         variants=_variants(values["kernel"]["variants"]),
@@ -211,7 +217,7 @@ def settings_from(cfg: DictConfig) -> Settings:
         params=_params(values),
         yaml=OmegaConf.to_yaml(OmegaConf.create(values)),
         experiments=tuple(values["experiment"]["names"]),
-        **{name: values["experiment"][name] for name in ("options", "publish", "fresh")},
+        **{name: values["experiment"][name] for name in ("options", "publish", "fresh", "jobs")},
     )
 
 

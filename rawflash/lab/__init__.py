@@ -9,6 +9,7 @@
     registry   which experiments there are
     render     rows to Markdown, CSV, JSON
     plots      pictures to PNG (the only door to matplotlib)
+    crew       the cases of experiments, computed by several processes at once
     runner     `python -m rawflash.run experiment=NAME`
 
 An experiment is a module of rawflash.experiments with a function that yields rows; experiments/README.md shows how to add one.

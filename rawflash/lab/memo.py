@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -42,23 +43,25 @@ def code_hash() -> str:
 
 
 class Memo:
-    """JSON values by key. `fresh`: compute everything again (and remember it)."""
+    """JSON values by key, shared by the processes of one run. `fresh`: compute again, once, what an earlier run remembered."""
 
     def __init__(self, folder: Path | None = None, *, fresh: bool = False) -> None:
         self.folder, self.fresh = folder or paths.cache_dir("experiments"), fresh
         self.reused = self.computed = 0
+        self._began = time.time()
 
     def get(self, question: Sequence[Any], files: Sequence[str], make: Callable[[], Any]) -> Any:
         """The JSON value of `make()`, remembered under `question` (anything with a faithful repr) and the kernel sources `files`."""
         key = (__version__, code_hash(), np.__version__, _compiler(), *(read_source(file).hash for file in files), *question)
         entry = self.folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:40]}.json"
-        if not self.fresh:
-            try:
+        try:
+            earlier = entry.stat().st_mtime < self._began
+            if not (self.fresh and earlier):
                 value = json.loads(entry.read_text("utf-8"))["value"]
-                self.reused += 1
+                self.reused += earlier
                 return value
-            except (OSError, ValueError, KeyError, TypeError):
-                pass
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
         text = json.dumps({"question": repr(question), "value": make()})
         self.computed += 1
         paths.keep(entry, text)

@@ -8,34 +8,33 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from rawflash.config import Settings, gpu_values, read_yaml
-from rawflash.errors import BackendUnavailable, InvalidConfiguration, RawflashError, TrackingError, Unsupported, UsageError
+from rawflash.config import Settings
+from rawflash.errors import TrackingError, UsageError
 from rawflash.explain import internal_error
 from rawflash.filing import Filing
 from rawflash.job import FOLDER, Invocation
 from rawflash.lab import plots
-from rawflash.lab.cells import Row, Verdict
+from rawflash.lab.crew import Crew
 from rawflash.lab.experiment import Experiment
 from rawflash.lab.memo import Memo
 from rawflash.lab.registry import chosen
 from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdown_text, report_tables, summary, verdict_counts
-from rawflash.lab.workbench import Lab, open_device
+from rawflash.lab.workbench import Lab, lab_for, open_device, options_of
 from rawflash.output import Bar, print_all, print_end, say
 from rawflash.page import page
-from rawflash.paths import conf_dir
-from rawflash.provenance import about, impersonal, made_by
+from rawflash.provenance import about, made_by
 from rawflash.results import Claim, claim_folder, write_text
-from rawflash.roofline import Gpu
 from rawflash.signals import Stopped
 from rawflash.tracking import FAILED, KILLED, open_tracker
 
-__all__ = ["run_case", "run_experiments"]
+__all__ = ["run_experiments"]
 
+# What says how, not what, is computed.
+_HOW = ("experiment=", "experiment.names", "experiment.publish", "experiment.fresh", "experiment.jobs")
 # Keys that any experiment takes: they choose where it runs and where results go, not what it is about.
 _ALWAYS = ("experiment", "backend", "tracking", "timing", "debug", "resume", "hydra")
 
@@ -49,17 +48,20 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
     _refuse_ignored(experiments, invocation.overrides)
     device, told = open_device(settings.backend)
     memo, reports = Memo(fresh=settings.fresh), []
-    labs = {name: _lab(name, settings, device, memo, alone=len(experiments) == 1) for name in experiments}
-    grids = {name: list(experiment.cases(labs[name])) for name, experiment in experiments.items()}
+    labs = {name: lab_for(name, settings, device, memo, alone=len(experiments) == 1) for name in experiments}
+    crew = Crew(experiments, labs, settings)
     filing = Filing(open_tracker(settings.tracking, invocation.cwd))
     claim = Claim(folder, ()) if folder else claim_folder(invocation.cwd / datetime.now().strftime(FOLDER), "hydra.run.dir=<folder>")
     if told:
         say(told)
     try:
         filing.open_parent(f"experiments {' '.join(settings.experiments)}"[:120], invocation.arguments)
-        with Bar(sum(map(len, grids.values()))) as bar:
+        with Bar(sum(map(len, crew.grids.values()))) as bar, crew:
             for name, experiment in experiments.items():
-                report = _run_one(name, experiment, labs[name], grids[name], bar, settings.debug)
+                report = Report.of(name, experiment)
+                for outcome in crew.outcomes(name, bar):
+                    report.rows += outcome.rows
+                    report.failed += not outcome.well
                 reports.append(report)
                 _finish_one(report, experiment, labs[name], _arguments(name, invocation), claim.folder, settings, invocation.cwd, filing)
                 if len(experiments) > 1:
@@ -100,61 +102,17 @@ def _refuse_ignored(experiments: Mapping[str, Experiment], overrides: Sequence[s
         group = key.partition(".")[0].partition("@")[0]
         asked = key.removeprefix("experiment.options.").partition(".")[0] if key.startswith("experiment.options.") else ""
         for name, experiment in experiments.items():
-            if group not in (*_ALWAYS, *experiment.takes) or (asked and asked not in _options(name)):
-                options = ", ".join(f"experiment.options.{option}" for option in _options(name)) or "none"
+            if group not in (*_ALWAYS, *experiment.takes) or (asked and asked not in options_of(name)):
+                options = ", ".join(f"experiment.options.{option}" for option in options_of(name)) or "none"
                 raise UsageError(
                     f"the experiment {name} does not take {key}: leave it away; what can be changed are its options ({options})"
                 )
 
 
-def _options(name: str) -> dict[str, Any]:
-    return dict(read_yaml(conf_dir() / "experiment" / f"{name}.yaml").get("options") or {})
-
-
-def _lab(name: str, settings: Settings, device: Any, memo: Memo, *, alone: bool) -> Lab:
-    """Options of a lone experiment come from the command line, those of several from their files."""
-    options = settings.options if alone and settings.options else _options(name)
-    sheet = Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
-    return Lab(
-        options,
-        device.gpu(sheet) if device else sheet,
-        settings.problem,
-        settings.tiling,
-        device,
-        settings.timing,
-        memo,
-        threads=settings.threads,
-    )
-
-
 def _arguments(name: str, invocation: Invocation) -> tuple[str, ...]:
     """The arguments that repeat one experiment: those of the invocation that describe it."""
-    kept = [
-        o for o in invocation.overrides if not o.startswith(("experiment=", "experiment.names", "experiment.publish", "experiment.fresh"))
-    ]
+    kept = [o for o in invocation.overrides if not o.startswith(_HOW)]
     return (f"experiment={name}", *(o for o in kept if not o.startswith(("tracking", "hydra", "debug"))))
-
-
-def run_case(experiment: Experiment, lab: Lab, case: Any, debug: bool = False) -> tuple[list[Row], bool]:
-    """The rows of one case, and whether all is well. An error is a row that says what went wrong."""
-    try:
-        return list(experiment.rows(lab, case)), True
-    except Exception as error:
-        if debug:
-            traceback.print_exc()
-        sentence = impersonal(str(error) if isinstance(error, RawflashError) else internal_error(error))
-        row = Row({"case": str(case)}, {}, Verdict.NOT_COMPARABLE, f"could not be computed here: {sentence}", "What could not be computed")
-        return [row], isinstance(error, InvalidConfiguration | BackendUnavailable | Unsupported)
-
-
-def _run_one(name: str, experiment: Experiment, lab: Lab, cases: Iterable[Any], bar: Bar, debug: bool) -> Report:
-    report = Report.of(name, experiment)
-    for case in cases:
-        with bar.step(name if case is None else f"{name} {case}"):
-            rows, well = run_case(experiment, lab, case, debug)
-            report.rows += rows
-            report.failed += not well
-    return report
 
 
 def _finish_one(

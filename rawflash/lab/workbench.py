@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 from rawflash.backends.base import Backend, KernelCounters
 from rawflash.choose import choose_backend
 from rawflash.compile import compile_source
+from rawflash.config import Settings, gpu_values, read_yaml
 from rawflash.errors import BackendUnavailable, LaunchError
 from rawflash.execute import RunResult, TensorBytes, run_variant
 from rawflash.lab.cells import Cell, measured
 from rawflash.lab.memo import Memo
 from rawflash.lab.papers import published_entry
+from rawflash.paths import conf_dir
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.source import read_source
@@ -39,7 +41,7 @@ from rawflash.variants import LADDER, Plan
 if TYPE_CHECKING:
     from rawflash.bench import TimingConfig
 
-__all__ = ["Lab", "open_device"]
+__all__ = ["Lab", "lab_for", "open_device", "options_of"]
 
 _KEPT = ("status", "sentence", "metrics", "tensors", "resources", "tags")
 
@@ -84,7 +86,7 @@ class Lab:
         told = self.memo.get(("run", kernel, repr(problem), repr(tile), repr(self.gpu), raise_errors), [variant.file], make)
         told["tensors"] = [TensorBytes(**entry) for entry in told["tensors"]]
         result = RunResult(kernel, problem, tile, "emu", **told)
-        self._note(result.tags)
+        self.note(result.tags)
         return result
 
     def time(self, kernel: str, problem: Problem, tiling: Tiling | None = None) -> Cell:
@@ -92,7 +94,7 @@ class Lab:
         if self.device is None:
             return measured(None, "ms", note="NEEDS GPU")
         result = run_variant(LADDER[kernel], problem, tiling or self.tiling, self.gpu, self.device, timing=self.timing)
-        self._note(result.tags)
+        self.note(result.tags)
         if not result.ok:
             return measured(None, "ms", note=f"{result.status}: {result.sentence}")
         return measured(result.metrics["time/gpu_ms_median"], "ms")
@@ -109,7 +111,7 @@ class Lab:
         counters = self.emulator.run(module, plan, placed).counters
         if counters is None:
             raise LaunchError(f"{file}: the plan launches nothing, so nothing was counted")
-        self._note({**self.emulator.describe(), "nvrtc": compiled.nvrtc})
+        self.note({**self.emulator.describe(), "nvrtc": compiled.nvrtc})
         return {name: self.emulator.to_host(placed[name]) for name in plan.buffers}, counters
 
     def remember(self, question: Sequence[Any], make: Callable[[], Any], files: Sequence[str] = ()) -> Any:
@@ -118,18 +120,31 @@ class Lab:
         """
         code = hashlib.sha256(Path(make.__code__.co_filename).read_bytes()).hexdigest()[:16]
         if files:
-            self._note({**self.emulator.describe()})
+            self.note({**self.emulator.describe()})
         return self.memo.get((code, *question), files, make)
 
     def published(self, entry: str) -> dict[str, Any]:
         """One entry of experiments/published.yaml. Raises UsageError for an id that is not there."""
         return published_entry(entry)
 
-    def _note(self, tags: Mapping[str, str]) -> None:
+    def note(self, tags: Mapping[str, str]) -> None:
         """Remember backend, device, driver and NVRTC for the line below the tables."""
         for name in ("backend", "device", "driver", "nvrtc"):
             if tags.get(name) and tags[name] not in self.tags.get(name, ""):
                 self.tags[name] = ", ".join(filter(None, (self.tags.get(name), tags[name])))
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The options of conf/experiment/`name`.yaml."""
+    return dict(read_yaml(conf_dir() / "experiment" / f"{name}.yaml").get("options") or {})
+
+
+def lab_for(name: str, settings: Settings, device: Backend | None, memo: Memo, *, alone: bool) -> Lab:
+    """The lab of an experiment: options of one that runs `alone` come from the command line, those of several from their files."""
+    options = settings.options if alone and settings.options else options_of(name)
+    sheet = Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
+    gpu = device.gpu(sheet) if device else sheet
+    return Lab(options, gpu, settings.problem, settings.tiling, device, settings.timing, memo, threads=settings.threads)
 
 
 def open_device(name: str) -> tuple[Backend | None, str]:

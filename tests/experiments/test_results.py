@@ -14,10 +14,11 @@ import pytest
 
 from rawflash.config import gpu_values
 from rawflash.experiments import traffic
-from rawflash.lab import Lab, Row, Verdict, plots, runner
+from rawflash.lab import Lab, Row, Verdict, plots
 from rawflash.lab.memo import Memo
 from rawflash.lab.registry import experiment_names, load
 from rawflash.lab.render import csv_text, markdown_text, read_report, verdict_counts
+from rawflash.lab.workbench import lab_for
 from rawflash.roofline import Gpu
 from tests.test_config import settings
 
@@ -64,7 +65,7 @@ def test_a_result_says_who_made_it_and_its_files_agree(name: str) -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_its_pictures_show_its_numbers(name: str) -> None:
     report = read_report(RESULTS / f"{name}.json")
-    lab = runner._lab(name, settings(f"experiment={name}"), None, Memo(), alone=True)
+    lab = lab_for(name, settings(f"experiment={name}"), None, Memo(), alone=True)
     drawn = {f"{picture.name}.png": plots.picture_hash(picture) for picture in load(name).pictures(lab, report.rows)}
     assert set(report.pictures) == set(drawn)
     assert drawn == {file: plots.stored_hash(RESULTS / file) for file in drawn}, "publish it again: the picture is an old one"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import signal
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from rawflash.lab import (
     Series,
     Verdict,
     counted,
+    crew,
     judge,
     measured,
     modelled,
@@ -37,6 +39,7 @@ from rawflash.lab import (
 from rawflash.lab.memo import Memo
 from rawflash.lab.papers import published_entries, published_entry
 from rawflash.lab.render import Report, cell_text, csv_text, json_text, markdown_text, read_report, summary, verdict_counts
+from rawflash.lab.workbench import lab_for
 from rawflash.paths import conf_dir
 from rawflash.signals import Stopped
 
@@ -69,7 +72,8 @@ def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The experiment `traffic` replaced by the toy, its options too, and a cache of its own."""
     monkeypatch.setenv("RAWFLASH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setitem(sys.modules, "rawflash.experiments.traffic", SimpleNamespace(EXPERIMENT=TOY))
-    monkeypatch.setattr(runner, "_lab", _lab_of_toy(runner._lab))
+    monkeypatch.setattr(runner, "lab_for", _lab_of_toy(lab_for))
+    monkeypatch.setattr(crew, "PATIENCE_S", math.inf)  # no other process knows the toy
 
 
 def _lab_of_toy(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -254,7 +258,11 @@ def test_memo_survives_damage_and_asks_again_when_anything_changes(tmp_path: Pat
     for path in tmp_path.iterdir():
         path.write_text(path.read_text("utf-8")[:-2], "utf-8")
     assert memo.get(["q"], [], lambda: 5) == 5
-    assert (memo.computed, memo.reused) == (4, 1)
+    assert (memo.computed, memo.reused) == (4, 0)  # its own numbers are not from an earlier run
+    later = Memo(tmp_path)
+    assert later.get(["q"], [], lambda: 6) == 5 and (later.computed, later.reused) == (0, 1)
+    fresh = Memo(tmp_path, fresh=True)
+    assert [fresh.get(["q"], [], lambda: 7), fresh.get(["q"], [], lambda: 8)] == [7, 7] and (fresh.computed, fresh.reused) == (1, 0)
 
 
 def test_published_numbers_have_a_citation_and_say_how_sure_they_are() -> None:
