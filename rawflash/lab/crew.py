@@ -29,6 +29,7 @@ from rawflash.lab.workbench import Lab, lab_for
 from rawflash.launchers import cores
 from rawflash.output import Bar
 from rawflash.provenance import impersonal
+from rawflash.signals import deferred
 
 __all__ = ["Crew", "Outcome", "run_case"]
 
@@ -123,7 +124,13 @@ class Crew:
         settings = replace(self._settings, threads=self._settings.threads or max(1, cores() // jobs))
         memo = self._labs[name].memo
         self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (settings, names, memo))
-        self._futures = {at: self._pool.submit(_compute, *at) for at in left}
+        # Ctrl-C reaches every process of a terminal; what it means is decided here alone, so the new ones inherit that it is held back.
+        with deferred():
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                self._futures = {at: self._pool.submit(_compute, *at) for at in left}
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:
@@ -136,7 +143,6 @@ class _Worker:
 
 
 def _begin(settings: Settings, names: Sequence[str], memo: Memo) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the master decides what it means
     threading.Thread(target=_end_with_master, daemon=True).start()
     experiments = chosen(names)
     labs = {name: lab_for(name, settings, None, memo, alone=len(names) == 1) for name in experiments}
