@@ -9,9 +9,8 @@ CuPy also puts its own header folders (bundled CCCL, complex.h) on the search pa
 include none of them; tests/test_compile.py compares the PTX of the two lists. -arch=sm_XX makes NVRTC run ptxas as well, so that
 one compile yields the PTX and, in its log, registers, spills, shared memory and stack of each kernel: no GPU needed.
 
-NVRTC 13.5 is not quite reproducible: the same input may give PTX that joins some loads from shared memory differently, even within
-one process (never for most kernels and tiles, in half of the compiles for some). HBM bytes and arithmetic are not touched, counts of
-shared-memory requests can be. The cache keeps the first text, and `CompiledSource.ptx_hash` tells two texts apart.
+The same source gives the same PTX, wherever it lies: the kernels spell the loads that NVRTC would join in one way or another
+(broadcast4 in rf_products.cuh). `CompiledSource.ptx_hash` tells when a compiler of another version does something else.
 """
 
 from __future__ import annotations
@@ -68,8 +67,8 @@ class CompiledSource:
 
     @property
     def ptx_hash(self) -> str:
-        """16 hex digits over the PTX: runs with the same one executed the same program."""
-        return hashlib.sha256(self.ptx.encode()).hexdigest()[:16]
+        """16 hex digits over the PTX, the folder of the source left out: runs with the same one executed the same program."""
+        return hashlib.sha256(self.ptx.replace(f"{self.source.path.parent}/", "").encode()).hexdigest()[:16]
 
 
 def nvrtc_options(source: Source, defines: Mapping[str, str | int]) -> tuple[str, ...]:
@@ -78,6 +77,7 @@ def nvrtc_options(source: Source, defines: Mapping[str, str | int]) -> tuple[str
         f"-I{source.include_dir}",
         f"-I{_headers_dir()}",
         "--std=c++17",
+        "--device-int128",
         "-lineinfo",
         *(f"-D{name}={value}" for name, value in sorted(defines.items())),
         f"-DRF_SRC_HASH=0x{source.hash}",

@@ -3,8 +3,8 @@
     checkout or editable install    <repository>/kernels_cu, <repository>/conf, <repository>/experiments
     installed wheel                 rawflash/_data/kernels_cu, rawflash/_data/conf, rawflash/_data/experiments
 
-Compiled PTX and machine code are cached under RAWFLASH_CACHE_DIR, else ~/.cache/rawflash, else (neither can be written)
-a per-user folder in the system's temporary directory.
+Compiled PTX and machine code are cached under RAWFLASH_CACHE_DIR, else $XDG_CACHE_HOME/rawflash, that is ~/.cache/rawflash, else
+(neither can be written) a per-user folder in the system's temporary directory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _candidates() -> list[Path]:
     chosen = os.environ.get("RAWFLASH_CACHE_DIR")
     first = [Path(chosen)] if chosen else []
     with contextlib.suppress(RuntimeError):  # no HOME and no passwd entry
-        first.append(Path.home() / ".cache" / "rawflash")
+        first.append(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rawflash")
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     return [*first, Path(tempfile.gettempdir()) / f"rawflash-cache-{user}"]
 

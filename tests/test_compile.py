@@ -1,15 +1,14 @@
 """Options, errors, resource figures and the PTX cache; and that CuPy would compile the same program."""
 
-import re
+import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from rawflash import compile as rf_compile
-from rawflash.backends.base import is_float
+from rawflash import paths
 from rawflash.compile import CompiledSource, Resources, compile_source, cupy_appends, nvrtc_options, parse_resources
 from rawflash.errors import CompileError, UsageError
 from rawflash.problem import Problem
@@ -42,7 +41,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
 def test_the_option_list(source: Source) -> None:
     options = nvrtc_options(source, {"Bc": 32, "Br": 16})
     assert options[0] == f"-I{source.include_dir}"
-    assert options[2:] == ("--std=c++17", "-lineinfo", "-DBc=32", "-DBr=16", f"-DRF_SRC_HASH=0x{source.hash}")
+    assert options[2:] == ("--std=c++17", "--device-int128", "-lineinfo", "-DBc=32", "-DBr=16", f"-DRF_SRC_HASH=0x{source.hash}")
     assert cupy_appends("80") == ("-ftz=true", "-arch=sm_80", "--device-as-default-execution-space")
 
 
@@ -159,23 +158,33 @@ def test_cupy_compiles_the_same_program_with_a_cuda_header(source: Source) -> No
     assert cupys_ptx(made) == made.ptx.rstrip("\n")
 
 
-def work(ptx: str) -> Counter[str]:
-    """Static count of opcodes that compute on floats or touch HBM.
-
-    NVRTC 13.5 does not always emit the same text for the same input: it may join loads from shared memory in one way or another
-    (ld.shared.v2 beside ld.shared.v4, .pragma "used_bytes_mask"), also within one process. The rest is the same.
-    """
-    opcodes = re.findall(r"^\s+(?:@!?%p\d+\s+)?([a-z]\w*\.[\w.:]+)\s", ptx, re.M)
-    return Counter(o for o in opcodes if ".global" in o or (is_float(o) and not o.startswith(("ld.", "st.", "mov."))))
-
-
 @pytest.mark.parametrize("name", list(LADDER))
 def test_cupy_compiles_the_same_rung(name: str) -> None:
     plan = LADDER[name].plan(Problem(N=64, d=32), Tiling(32, 32))
     made = compile_source(read_source(LADDER[name].file), plan.defines, "80")
-    ours = work(made.ptx)
-    assert work(cupys_ptx(made)) == ours
-    assert ours["fma.rn.ftz.f32"] > 0 and any(o.startswith("ld.global") for o in ours)
+    assert cupys_ptx(made) == made.ptx.rstrip("\n") and "fma.rn.ftz.f32" in made.ptx
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "tile"),
+    [
+        ("naive", Problem(N=64, d=32, dtype="fp32"), 16),
+        ("fa2", Problem(N=64, d=32, dtype="fp32"), 16),
+        ("fa1", Problem(d=128, dtype="bf16"), 32),
+    ],
+)
+def test_a_source_has_one_ptx(name: str, problem: Problem, tile: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it lies, and however often it is compiled: with loads of float4 these came out in two to four ways, about half and half."""
+    plan = LADDER[name].plan(problem, Tiling(tile, tile))
+    found = set()
+    for number in range(4):
+        folder = tmp_path / (str(number) * (1 + 9 * number))
+        shutil.copytree(paths.kernels_dir(), folder)
+        monkeypatch.setenv("RAWFLASH_CACHE_DIR", str(tmp_path / f"cache{number}"))
+        made = compile_source(read_source(LADDER[name].file, folder), plan.defines, "80")
+        assert not made.cached and "used_bytes_mask" not in made.ptx  # how NVRTC marks a load that it joined by half
+        found.add(made.ptx_hash)
+    assert len(found) == 1
 
 
 # Case C17.

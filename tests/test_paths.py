@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rawflash import paths
+from rawflash.emu.jit import cache_folder
 from rawflash.errors import RawflashError
 
 
@@ -40,9 +41,12 @@ def test_the_cache_follows_the_environment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_home_folder_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAWFLASH_CACHE_DIR", raising=False)
+    for name in ("RAWFLASH_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert paths.cache_root() == tmp_path / ".cache" / "rawflash"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    assert paths.cache_root() == cache_folder().parent == tmp_path / "elsewhere" / "rawflash"
 
 
 def test_folders_that_cannot_be_written_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

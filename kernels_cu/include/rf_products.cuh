@@ -8,9 +8,12 @@
 
 namespace rf {
 
+/// x = p[0..3], 16-byte aligned. One number of 128 bits is one load. A float4 is four to the compiler, which joins them and their
+/// neighbours again, but not always in the same way: one source would make different PTX, and other counts, each time.
 __device__ __forceinline__ void broadcast4(float (&x)[4], const float* p) {
-    const float4 y = *reinterpret_cast<const float4*>(p);
-    x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
+    const unsigned __int128 y = *reinterpret_cast<const unsigned __int128*>(p);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[e] = __uint_as_float(static_cast<unsigned>(y >> (32 * e)));
 }
 
 /// S[r][c] = sum_k Q_smem[r][k] K_smem[k][key of slot c].  Q_smem: the warp's first row, pitch D.  K_smem: transposed tile.
