@@ -1,0 +1,70 @@
+"""Composing the points of a sweep: Hydra's own loader, which reads and merges the files of a sweep once per choice of files.
+
+Hydra does that for every point anew, which takes longer than a tiny problem. Most points differ in values alone: these are set, by
+Hydra's own function, on a copy of what the files give.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from omegaconf import DictConfig, OmegaConf
+
+from rawflash.config import known_keys
+from rawflash.paths import conf_dir
+
+__all__ = ["Composer"]
+
+_composed: dict[tuple[str, ...], DictConfig] = {}  # in each process: a launcher unpickles a new loader for each point
+_MOST = 64
+
+
+class Composer(ConfigLoaderImpl):
+    """See the module. The configurations are those of ConfigLoaderImpl, to the last entry."""
+
+    @classmethod
+    def of(cls, loader: ConfigLoaderImpl) -> Composer:
+        """The same loader, composing once."""
+        made = cls.__new__(cls)
+        made.__dict__ = loader.__dict__
+        return made
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """The configuration of one point."""
+        parsed = OverridesParser.create().parse_overrides(sweep_overrides)
+        values = [override for override in parsed if _is_value(override)]
+        files = [line for line, override in zip(sweep_overrides, parsed, strict=True) if override not in values]
+        key = (*master_config.hydra.overrides.hydra, "", *files)
+        if key not in _composed:
+            while len(_composed) >= _MOST:
+                _composed.pop(next(iter(_composed)))
+            _composed[key] = super().load_sweep_config(master_config, files)
+        made = copy.deepcopy(_composed[key])
+        self._apply_overrides_to_config(values, made)
+        _tell(made, parsed, sweep_overrides)
+        OmegaConf.copy_cache(from_config=master_config, to_config=made)
+        return made
+
+
+def _is_value(override: Override) -> bool:
+    """True for key=value where the key is one of ours and no group of files."""
+    key = override.key_or_group
+    plain = override.type == OverrideType.CHANGE and override.package is None
+    return plain and key in set(known_keys()) and not (conf_dir() / key).is_dir()
+
+
+def _tell(made: DictConfig, parsed: Sequence[Override], lines: Sequence[str]) -> None:
+    """Write into a configuration which overrides made it, as Hydra does."""
+    told = [line for line, override in zip(lines, parsed, strict=True) if not override.is_hydra_override()]
+    made.hydra.overrides.task = told
+    how = made.hydra.job.config.override_dirname
+    made.hydra.job.override_dirname = get_overrides_dirname(
+        overrides=[override for override in parsed if not override.is_hydra_override()],
+        kv_sep=how.kv_sep,
+        item_sep=how.item_sep,
+        exclude_keys=how.exclude_keys,
+    )
