@@ -32,8 +32,8 @@ DOORS = {
     "cupy": {"backends.cupy_gpu"},
     "cupyx": {"backends.cupy_gpu"},
     "mlflow": {"tracking", "stored"},  # writing and reading
-    "hydra": {"config", "multirun", "run"},
-    "omegaconf": {"config", "multirun", "run"},
+    "hydra": {"composing", "config", "multirun", "run"},
+    "omegaconf": {"composing", "config", "multirun", "run"},
     "matplotlib": {"lab.plots"},
     "llvmlite": {"emu"},
 }
