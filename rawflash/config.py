@@ -285,8 +285,8 @@ def _problem(values: Mapping[str, Any]) -> Problem:
         size = values["problem"][name]
         if size is not None and size <= 0:
             raise UsageError(f"problem.{name}={size} is not a size: give a whole number of at least 1")
-    if values["seed"] < 0:
-        raise UsageError(f"seed={values['seed']} is not a seed: give a whole number of at least 0")
+    if not 0 <= values["seed"] < 2**64:
+        raise UsageError(f"seed={values['seed']} is not a seed: give a whole number from 0 to 2^64-1")
     return Problem(**values["problem"], seed=values["seed"])
 
 

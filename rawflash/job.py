@@ -16,7 +16,7 @@ from pathlib import Path
 from rawflash.backends.base import Backend
 from rawflash.choose import choose_backend, choose_gpu
 from rawflash.config import Settings, gpu_values
-from rawflash.errors import InvalidConfiguration, TrackingError
+from rawflash.errors import InvalidConfiguration, TrackingError, UsageError
 from rawflash.execute import RunResult, invalid_reason, run_variant
 from rawflash.explain import internal_error
 from rawflash.filing import Filing, describe
@@ -29,6 +29,7 @@ from rawflash.resume import finished_rows, resumed
 from rawflash.roofline import Gpu
 from rawflash.signals import Stopped
 from rawflash.summary import write_summary
+from rawflash.tiling import Tiling
 from rawflash.tracking import FAILED, KILLED, open_tracker
 from rawflash.variants import LADDER
 
@@ -64,6 +65,7 @@ class Machine:
 def single(settings: Settings, invocation: Invocation, folder: Path | None) -> int:
     """Run one invocation; `folder` is where results go (None: a new one below outputs/). Returns the exit code."""
     machine = Machine.for_settings(settings)
+    _refuse_ignored(settings)
     _refuse_if_nothing_can_run(settings, machine)
     tracker = open_tracker(settings.tracking, invocation.cwd)
     filing = Filing(tracker)
@@ -100,6 +102,18 @@ def single(settings: Settings, invocation: Invocation, folder: Path | None) -> i
 def any_finished(folder: Path) -> bool:
     """True when some row below `folder` was finished before the program was stopped."""
     return any(row.status != "INTERRUPTED" for path in folder.rglob(RESULTS) for row in read_rows(path))
+
+
+def _refuse_ignored(settings: Settings) -> None:
+    """A knob that none of the chosen kernels has would be a wish ignored. In a sweep it is only a column that changes nothing."""
+    heeded = {knob for name in settings.variants for knob in LADDER[name].knobs}
+    plain = Tiling(settings.tiling.Br, settings.tiling.Bc)
+    for knob in {knob for variant in LADDER.values() for knob in variant.knobs} - heeded:
+        value = getattr(settings.tiling, knob)
+        if value != getattr(plain, knob):
+            having = " or ".join(f"kernel={name}" for name, variant in LADDER.items() if knob in variant.knobs)
+            chosen = ", ".join(settings.variants)
+            raise UsageError(f"kernel.{knob}={value} changes nothing in {chosen}: leave it away, or take {having}")
 
 
 def _refuse_if_nothing_can_run(settings: Settings, machine: Machine) -> None:

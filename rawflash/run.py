@@ -170,6 +170,9 @@ def _task(cfg: DictConfig) -> None:
     try:
         from rawflash.job import Invocation
 
+        launcher = hydra.runtime.choices.get("hydra/launcher", "basic")
+        if launcher != "basic":
+            raise UsageError(f"hydra/launcher={launcher} shares out the points of a sweep, and this is none: add -m, or leave it away")
         settings = settings_from(cfg)
         folder = None if hydra.run.dir == "." else Path(hydra.runtime.output_dir)
         Session.code = _job(settings)(settings, Invocation(Session.arguments, overrides, cwd), folder)

@@ -68,6 +68,15 @@ REFUSED = [
     (("tracking.uri=./mlruns",), "is a file store"),
     (("tracking.uri=sqlite://",), "names no database file"),
     (("tracking.uri=http://me:secret@example.org/",), "tracking.uri holds a user or a password"),
+    (("kernel=fa2", "kernel.num_splits=2"), "kernel.num_splits=2 changes nothing in fa2: leave it away, or take kernel=splitkv"),
+    (("kernel=fa2", "kernel.warps=4"), "changes nothing in fa2: leave it away, or take kernel=fa2_pipe or kernel=fa2_lazy"),
+    (("kernel.variants=[fa1,fa2]", "kernel.scale_pass=true"), "changes nothing in fa1, fa2: leave it away, or take kernel=unfused"),
+    (("hydra/launcher=laptop", "block_size=16"), "hydra/launcher=laptop shares out the points of a sweep, and this is none: add -m"),
+    (("calculator", "kernel=fa2"), "kernel changes no figure of the calculator: leave it away; the keys are problem, problem.B, "),
+    (("calculator", "problem.dropout_p=0.1"), "problem.dropout_p changes no figure of the calculator"),
+    (("calculator", "problem.dropuot=0.1"), "there is no key problem.dropuot"),
+    (("seed=-1",), "seed=-1 is not a seed: give a whole number from 0 to 2^64-1"),
+    (("seed=18446744073709551616",), "seed=18446744073709551616 is not a seed"),
     (("doctor", "please"), "doctor takes no arguments, not please"),
 ]
 

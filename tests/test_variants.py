@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -161,3 +162,8 @@ def test_the_readme_lists_every_header() -> None:
     assert re.findall(r"^\| (rf_\w+\.cuh) \|", text, re.M) and set(re.findall(r"^\| (rf_\w+\.cuh) \|", text, re.M)) == {
         path.name for path in paths.include_dir().glob("*.cuh")
     }
+
+
+def test_every_field_of_the_tiling_is_somebodys() -> None:
+    """Br, Bc and the GPU's SMs are everybody's; any other field that no rung heeded would be a wish ignored."""
+    assert {knob for v in LADDER.values() for knob in v.knobs} == {f.name for f in fields(Tiling)} - {"Br", "Bc", "sms"}

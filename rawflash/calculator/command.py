@@ -17,6 +17,8 @@ from rawflash.roofline import Gpu
 __all__ = ["main", "told"]
 
 _DEFAULT_LAYERS = 32
+_SIZES = ("B", "H", "Hkv", "N", "Nkv", "d", "dv", "dtype", "causal", "window_left", "window_right")
+_HEEDED = ("problem", *(f"problem.{name}" for name in _SIZES), "block_size", "kernel.Br", "kernel.Bc", "gpu", "debug")
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _FLOPS = ("flop", "kflop", "Mflop", "Gflop", "Tflop", "Pflop", "Eflop")
 _TIMES = ("ns", "us", "ms", "s")
@@ -32,8 +34,19 @@ def main(arguments: Sequence[str]) -> int:
         return _write_page(Path(own["page"]))
     if own.get("layers", "1").isdecimal() is False:
         raise UsageError(f"layers={own['layers']} is not a number of layers: give a whole number of at least 1")
-    _print(composed(others), int(own.get("layers", _DEFAULT_LAYERS)))
+    settings = composed(others)  # which tells a misspelt key first
+    _refuse_ignored(others)
+    _print(settings, int(own.get("layers", _DEFAULT_LAYERS)))
     return 0
+
+
+def _refuse_ignored(arguments: Sequence[str]) -> None:
+    for argument in arguments:
+        key = argument.lstrip("+~").partition("=")[0]
+        if key not in _HEEDED and not key.startswith("gpu."):
+            raise UsageError(
+                f"{key} changes no figure of the calculator: leave it away; the keys are {', '.join(_HEEDED)}, layers and page"
+            )
 
 
 def _write_page(path: Path) -> int:

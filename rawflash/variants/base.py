@@ -56,6 +56,7 @@ class Variant:
 
     dtypes       storage types of Q, K, V and O that the kernels take
     packs_heads  the query heads of a kv head are worked on together, so that they are no multiple of one alone
+    knobs        fields of Tiling that it heeds besides Br and Bc
     """
 
     name: str
@@ -67,6 +68,7 @@ class Variant:
     rules: tuple[Rule, ...]
     dtypes: tuple[str, ...] = tuple(DTYPES)
     packs_heads: bool = False
+    knobs: tuple[str, ...] = ()
 
     def plan(self, problem: Problem, tiling: Tiling) -> Plan:
         """Launches, macros and buffers for a problem that invalid_reason accepts and that needs a launch."""

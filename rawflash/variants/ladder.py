@@ -33,6 +33,7 @@ _RUNGS = (
         ),
         make_plan=plans.unfused_plan,
         rules=_DROPPING,
+        knobs=("scale_pass",),
     ),
     Variant(
         name="online",
@@ -89,6 +90,7 @@ _RUNGS = (
         make_plan=plans.fa2_pipe_plan,
         rules=(*_TENSOR, limits.warps_of_strips),
         dtypes=("fp16", "bf16"),
+        knobs=("warps",),
     ),
     Variant(
         name="fa2_lazy",
@@ -99,6 +101,7 @@ _RUNGS = (
         make_plan=plans.fa2_lazy_plan,
         rules=(*_TENSOR, limits.warps_of_strips),
         dtypes=("fp16", "bf16"),
+        knobs=("lazy_threshold", "poly_fraction", "poly_degree", "warps"),
     ),
     Variant(
         name="splitkv",
@@ -109,6 +112,7 @@ _RUNGS = (
         make_plan=plans.splitkv_plan,
         rules=(*_TILED, limits.packed_rows),
         packs_heads=True,
+        knobs=("num_splits",),
     ),
 )
 
