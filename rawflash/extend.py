@@ -1,9 +1,10 @@
 """Counts of problems that are too long to execute: executed on a few tiles, extended by the polynomial that they must follow.
 
 A head without a mask does the same work for every query tile, so each count is a line in N: two points give it, a third tests it. With a
-causal mask and N = Nkv it is a parabola in the number of tiles: three points, a fourth for the test. Heads are alike. Where the test
-fails (work that depends on the data), the result says that it is not exact. What a plan chooses by itself is chosen for the whole
-problem. Kernels are executed, not checked: execute.py does that.
+mask and N = Nkv it is at most a parabola in the number of tiles, from where the problem is longer than the window: three points, a fourth
+for the test. Heads are alike. Where the test fails (work that depends on the data, or on whole rows as in naive's masked softmax), the
+result says that it is not exact. What a plan chooses by itself is chosen for the whole problem. Kernels are executed, not checked:
+execute.py does that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rawflash.compile import Resources, compile_source
 from rawflash.errors import InvalidConfiguration, UsageError
 from rawflash.problem import Problem, make_inputs
 from rawflash.source import read_source
-from rawflash.tiling import Tiling
+from rawflash.tiling import Tiling, ceil_div
 from rawflash.work import Counts, flat_counts
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Extended", "count_head", "extended_counts"]
 
-_FIRST_CAUSAL = 2  # a single tile has no tile left of the diagonal
+_FIRST_MASKED = 2  # a single tile has no tile left of the diagonal
 
 
 @dataclass(frozen=True)
@@ -88,31 +89,31 @@ def _together(variant: Variant, problem: Problem) -> int:
 
 
 def _shortened(problem: Problem, N: int) -> Problem:
-    return replace(problem, N=N, Nkv=problem.Nkv if problem.causal == "none" else N)
+    return replace(problem, N=N, Nkv=N if problem.masked else problem.Nkv)
 
 
 def _points(problem: Problem, tiling: Tiling) -> tuple[int, ...]:
     """Values of N to execute, the last one for the test; () to execute the problem itself."""
-    causal = problem.causal != "none"
-    step = math.lcm(tiling.Br, tiling.Bc) if causal else tiling.Br
-    first, base = (_FIRST_CAUSAL, 3) if causal else (1, 2)
+    masked = problem.masked
+    step = math.lcm(tiling.Br, tiling.Bc) if masked else tiling.Br
+    first, base = (_FIRST_MASKED + ceil_div(_window(problem), step), 3) if masked else (1, 2)
     points = tuple(step * (first + i) for i in range(base + 1))
     if points[-1] >= problem.N:
         return ()
-    if problem.window_left is not None or problem.window_right is not None:
-        raise UsageError(
-            f"counts of a window are not extended, and problem.N={problem.N} is too long to execute: take a shorter one, or no window"
-        )
     if problem.N % step:
         raise UsageError(
             f"problem.N={problem.N} is too long to execute and no multiple of {step}, so its counts cannot be extended: "
             f"take N={problem.N // step * step}"
         )
-    if causal and problem.Nkv != problem.N:
-        raise UsageError(
-            f"with causal={problem.causal} counts are extended where N = Nkv only, not N={problem.N}, Nkv={problem.Nkv}: take a shorter one"
-        )
+    if masked and problem.Nkv != problem.N:
+        raise UsageError(f"with a mask counts are extended where N = Nkv only, not N={problem.N}, Nkv={problem.Nkv}: take a shorter one")
     return points
+
+
+def _window(problem: Problem) -> int:
+    """How far a row sees, on the sides on which the mask ends."""
+    right = problem.window_right if problem.causal == "none" else 0
+    return (problem.window_left or 0) + (right or 0)
 
 
 def _through(points: Sequence[int], found: dict[int, Counts], N: int) -> Counts:

@@ -19,7 +19,7 @@ DETAIL, EVERYWHERE, SAID = "Least time of each resource", "Every GPU", "What is 
 
 
 def _problem(lab: Lab) -> Problem:
-    return Problem(**{name: lab.options[name] for name in ("B", "H", "N", "d", "dtype", "causal")})
+    return Problem(**{name: lab.options[name] for name in ("B", "H", "N", "d", "dtype", "causal", "window_left", "window_right")})
 
 
 def _tiling(lab: Lab, kernel: str) -> Tiling:
