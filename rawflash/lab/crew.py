@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 from rawflash.config import Settings
@@ -83,13 +84,14 @@ class Crew:
         self._started = time.monotonic()
         self._pool: ProcessPoolExecutor | None = None
         self._futures: dict[tuple[str, int], Future[Outcome]] = {}
+        self._workers: list[BaseProcess] = []
 
     def __enter__(self) -> Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool:
-            for worker in multiprocessing.active_children():
+            for worker in self._workers:
                 worker.terminate()
             self._pool.shutdown(cancel_futures=True)
 
@@ -126,11 +128,13 @@ class Crew:
         self._pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (settings, names, memo))
         # Ctrl-C reaches every process of a terminal; what it means is decided here alone, so the new ones inherit that it is held back.
         with deferred():
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            others = multiprocessing.active_children()
+            held = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
                 self._futures = {at: self._pool.submit(_compute, *at) for at in left}
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                signal.pthread_sigmask(signal.SIG_SETMASK, held)
+                self._workers = [child for child in multiprocessing.active_children() if child not in others]
 
 
 class _Worker:
