@@ -43,93 +43,106 @@ def is_suspending(i: Instruction) -> bool:
 
 def build_blocks(statements: list[Statement], function: str) -> list[Block]:
     """Basic blocks in layout order; block 0 is the entry. Labels are resolved to block indices."""
-    tables = {s.name: s.targets for s in statements if isinstance(s, BranchTargets)}
-    blocks: list[Block] = [Block(0)]
-    labels: dict[str, int] = {}
-    jumps: list[tuple[Block, list[str], bool]] = []  # block, label names, falls through as well
-    closed = False  # the current block has its way out already
-
-    def open_block() -> Block:
-        blocks.append(Block(len(blocks)))
-        return blocks[-1]
-
-    def fall_into_new() -> Block:
-        old = blocks[-1]
-        new = open_block()
-        if not closed:
-            old.kind, old.successors = "jump", [new.index]
-        return new
-
+    cutter = _Cutter(statements, function)
     for s in statements:
         if isinstance(s, Label):
-            if blocks[-1].instructions or closed or len(blocks) == 1 or blocks[-1].index in labels.values():
-                fall_into_new()
-            closed = False
-            labels[s.name] = blocks[-1].index
-            continue
-        if not isinstance(s, Instruction):
-            continue
-        if closed:
-            open_block()
-            closed = False
-        current = blocks[-1]
+            cutter.place_label(s.name)
+        elif isinstance(s, Instruction):
+            cutter.add(s)
+    cutter.resolve()
+    return _reachable(cutter.blocks)
+
+
+class _Cutter:
+    """Cuts statements into blocks. The last block is under way; ``closed`` says that it has its way out already."""
+
+    def __init__(self, statements: list[Statement], function: str):
+        self.function = function
+        self.tables = {s.name: s.targets for s in statements if isinstance(s, BranchTargets)}
+        self.blocks: list[Block] = [Block(0)]
+        self.labels: dict[str, int] = {}
+        self.jumps: list[tuple[Block, list[str], bool]] = []  # block, label names, falls through as well
+        self.closed = False
+
+    def open(self) -> Block:
+        self.blocks.append(Block(len(self.blocks)))
+        self.closed = False
+        return self.blocks[-1]
+
+    def place_label(self, name: str) -> None:
+        """A label begins a block, unless one without instructions and label has just been opened; the entry stays by itself."""
+        old = self.blocks[-1]
+        if old.instructions or self.closed or len(self.blocks) == 1 or old.index in self.labels.values():
+            falls = not self.closed
+            new = self.open()
+            if falls:
+                old.kind, old.successors = "jump", [new.index]
+        self.labels[name] = self.blocks[-1].index
+
+    def add(self, s: Instruction) -> None:
+        if self.closed:
+            self.open()
         if s.opcode == "bra":
-            target = s.operands[0]
-            if not isinstance(target, Symbol | Reg):
-                raise PtxSyntaxError(f"'bra' needs a label in {function}", line=s.line)
-            current.instruction = s
-            if s.guard is None:
-                current.kind = "jump"
-                jumps.append((current, [target.name], False))
-                closed = True
-            else:
-                current.kind, current.guard, current.negated = "branch", s.guard, s.guard_negated
-                jumps.append((current, [target.name], True))
-                open_block()
-            continue
-        ends = s.opcode in _ENDS or s.opcode == "trap" or s.opcode == "brx" or is_suspending(s)
-        if ends and s.guard is not None:  # a guarded way out becomes a branch around it
-            current.kind, current.guard, current.negated = "branch", s.guard, s.guard_negated
-            current.instruction = s
-            inner = open_block()
-            after_label = f"$guard{inner.index}"
-            current.successors = [inner.index]
-            jumps.append((current, [after_label], False))
-            s = replace(s, guard=None, guard_negated=False)
-            current = inner
-            pending_label: str | None = after_label
+            self._branch(s)
+        elif s.opcode not in _ENDS and s.opcode not in ("trap", "brx") and not is_suspending(s):
+            self.blocks[-1].instructions.append(s)
+        elif s.guard is None:
+            self._way_out(s)
         else:
-            pending_label = None
+            self._guarded_way_out(s)
+
+    def _branch(self, s: Instruction) -> None:
+        current, target = self.blocks[-1], s.operands[0]
+        if not isinstance(target, Symbol | Reg):
+            raise PtxSyntaxError(f"'bra' needs a label in {self.function}", line=s.line)
+        current.instruction = s
+        self.jumps.append((current, [target.name], s.guard is not None))
+        if s.guard is None:
+            current.kind = "jump"
+            self.closed = True
+        else:
+            current.kind, current.guard, current.negated = "branch", s.guard, s.guard_negated
+            self.open()
+
+    def _way_out(self, s: Instruction) -> None:
+        current = self.blocks[-1]
+        if is_suspending(s):
+            current.kind, current.instruction = "barrier", s
+            current.successors = [self.open().index]
+            return
         if s.opcode in _ENDS:
             current.kind = "exit"
-            closed = True
-        elif s.opcode == "trap":
-            current.kind, current.instruction = "trap", s
-            closed = True
-        elif s.opcode == "brx":
-            current.kind, current.instruction = "brx", s
-            jumps.append((current, _brx_targets(s, tables, function), False))
-            closed = True
-        elif is_suspending(s):
-            current.kind, current.instruction = "barrier", s
-            current.successors = [open_block().index]
         else:
-            current.instructions.append(s)
-        if pending_label is not None:
-            if closed:
-                open_block()
-                closed = False
-            labels[pending_label] = blocks[-1].index
-    for block, names, falls in jumps:
-        for name in names:
-            if name not in labels:
-                raise PtxSyntaxError(
-                    f"branch to an unknown label '{name}' in {function}", line=block.instruction.line if block.instruction else 0
-                )
-            block.successors.append(labels[name])
-        if falls:
-            block.successors.append(block.index + 1)
-    return _reachable(blocks)
+            current.kind, current.instruction = s.opcode, s
+            if s.opcode == "brx":
+                self.jumps.append((current, _brx_targets(s, self.tables, self.function), False))
+        self.closed = True
+
+    def _guarded_way_out(self, s: Instruction) -> None:
+        """It becomes a branch around it."""
+        current = self.blocks[-1]
+        current.kind, current.guard, current.negated = "branch", s.guard, s.guard_negated
+        current.instruction = s
+        inner = self.open()
+        after_label = f"$guard{inner.index}"
+        current.successors = [inner.index]
+        self.jumps.append((current, [after_label], False))
+        self._way_out(replace(s, guard=None, guard_negated=False))
+        if self.closed:
+            self.open()
+        self.labels[after_label] = self.blocks[-1].index
+
+    def resolve(self) -> None:
+        """Labels to block indices, as further successors of the blocks that jump."""
+        for block, names, falls in self.jumps:
+            for name in names:
+                if name not in self.labels:
+                    raise PtxSyntaxError(
+                        f"branch to an unknown label '{name}' in {self.function}", line=block.instruction.line if block.instruction else 0
+                    )
+                block.successors.append(self.labels[name])
+            if falls:
+                block.successors.append(block.index + 1)
 
 
 def _brx_targets(s: Instruction, tables: dict[str, tuple[str, ...]], function: str) -> list[str]:
