@@ -7,9 +7,10 @@ does not remember, the detectors, the asynchronous copies, the CTA loop.
 from __future__ import annotations
 
 from rawflash.emu.lower.async_queue import queue_functions
+from rawflash.emu.lower.bounds import blame, blame_window
 from rawflash.emu.lower.grouplearn import group_functions
 from rawflash.emu.lower.l2 import l2_functions
-from rawflash.emu.lower.learn import blame, blame_window, flush, init_check, learn
+from rawflash.emu.lower.learn import flush, init_check, learn
 from rawflash.emu.lower.movers import gather, mark, scatter
 from rawflash.emu.lower.races import race_functions
 from rawflash.emu.lower.recall import recall
