@@ -52,6 +52,32 @@ def l2_sector(b: IRWriter) -> None:
     """void rf_l2_sector(launch, cache, sector, bytes wanted, kind): one lookup."""
     sector, kind = Value("%sector", "i64"), Value("%kind", "i32")
     line, part = b.bin("lshr", sector, b.i64(2)), b.bin("and", sector, b.i64(3))
+    here = _line_in_cache(b, line)
+    row = _row(b, b.load("i32", _element(b, _array(b, L2.OWNERS), here, 4)))
+    valid = _element(b, _element(b, _array(b, L2.VALID), here, 16), part, 4)
+    have, want = b.load("i32", valid), Value("%wanted", "i32")
+    read, write, done = b.new_label("read"), b.new_label("write"), b.new_label("done")
+    b.branch(b.cmp("icmp eq", kind, b.i32(WRITE)), write, read)
+    b.label(read)
+    lacking = b.cmp("icmp ne", b.bin("and", want, b.bin("xor", have, b.i32(-1))), b.i32(0))
+    b.increment(_outcome(b, row, kind, lacking), 1)
+    with b.when(lacking):
+        b.increment(b.gep(row, L2Row.FILLS), 1)
+        b.store(b.i32(-1), valid)
+    with b.when(b.cmp("icmp ne", kind, b.i32(READ))):
+        _soil(b, here, part)
+    b.raw("ret void")
+    b.label(write)
+    b.increment(_outcome(b, row, kind, b.cmp("icmp eq", have, b.i32(0))), 1)
+    b.store(b.bin("or", have, want), valid)
+    _soil(b, here, part)
+    b.jump(done)
+    b.label(done)
+    b.raw("ret void")
+
+
+def _line_in_cache(b: IRWriter, line: Value) -> Value:
+    """The place of a line, now the one used last; where it is not in the cache, the one used least recently of its set makes room."""
     tag = b.bin("add", line, b.i64(1))
     ways = b.load("i64", b.gep("%cache", L2.WAYS))
     first = b.bin("mul", b.bin("urem", line, b.load("i64", b.gep("%cache", L2.SETS))), ways)
@@ -83,27 +109,7 @@ def l2_sector(b: IRWriter) -> None:
     b.label(known)
     here = b.load("i64", place)
     b.store(clock, _element(b, stamps, here, 8))
-    row = _row(b, b.load("i32", _element(b, _array(b, L2.OWNERS), here, 4)))
-    valid = _element(b, _element(b, _array(b, L2.VALID), here, 16), part, 4)
-    have, want = b.load("i32", valid), Value("%wanted", "i32")
-    read, write, done = b.new_label("read"), b.new_label("write"), b.new_label("done")
-    b.branch(b.cmp("icmp eq", kind, b.i32(WRITE)), write, read)
-    b.label(read)
-    lacking = b.cmp("icmp ne", b.bin("and", want, b.bin("xor", have, b.i32(-1))), b.i32(0))
-    b.increment(_outcome(b, row, kind, lacking), 1)
-    with b.when(lacking):
-        b.increment(b.gep(row, L2Row.FILLS), 1)
-        b.store(b.i32(-1), valid)
-    with b.when(b.cmp("icmp ne", kind, b.i32(READ))):
-        _soil(b, here, part)
-    b.raw("ret void")
-    b.label(write)
-    b.increment(_outcome(b, row, kind, b.cmp("icmp eq", have, b.i32(0))), 1)
-    b.store(b.bin("or", have, want), valid)
-    _soil(b, here, part)
-    b.jump(done)
-    b.label(done)
-    b.raw("ret void")
+    return here
 
 
 def _outcome(b: IRWriter, row: Value, kind: Value, miss: Value) -> Value:
