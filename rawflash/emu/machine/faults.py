@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rawflash.emu import errors
 from rawflash.emu.lower import mbarriers
 from rawflash.emu.lower.kernel import Lowered
@@ -89,46 +91,68 @@ def _detail(
 ) -> str:
     if kind in ("assert", "host"):
         return note
-    if kind == "hung":
-        return "a loop went on beyond EmuParams.max_loop_iterations"
-    if kind == "deadlock":
-        return "every warp that has not finished waits at a barrier that the others will never reach"
+    if kind in SENTENCES:
+        return SENTENCES[kind]
+    if kind in ABOUT_A_NUMBER:
+        return ABOUT_A_NUMBER[kind](aux)
     if kind == "spin":
         return _spinning(aux, aux2)
-    if kind == "bad_mbarrier":
-        return {
-            mbarriers.UNDERFLOW: "more arrivals than the phase of this mbarrier still expects",
-            mbarriers.COMPLETED: "an arrive.noComplete that completes the phase",
-        }.get(aux, f"an mbarrier expects 1 to {mbarriers.MOST} arrivals")
-    if kind == "bad_copy":
-        return f"the source size {aux} is larger than the copy"
-    if kind == "window":
-        return "an atomic in memory that is neither global nor shared"
-    if kind == "divergent_barrier":
-        return f"lanes {_lanes(aux)} of the warp are elsewhere"
-    if kind == "bad_barrier":
-        if aux == (1 << 64) - 2:
-            return "another warp waits at this barrier for another number of threads"
-        if aux == (1 << 64) - 1:
-            return "the barrier number must be 0 to 15"
-        return f"a thread count of {aux} is not a positive multiple of 32"
-    if kind == "bad_mask":
-        return {
-            1: "this lane executes the instruction but its bit is not in the mask",
-            3: "the instruction needs all 32 lanes of the warp, and this one does not execute it",
-        }.get(aux, "the mask names this lane, which does not execute the instruction")
-    if kind == "bad_shuffle":
-        return "the source lane does not execute the shuffle, so its value is undefined"
-    if kind == "call":
-        return "a call through a pointer that is no function of the expected signature"
-    if kind == "out_of_bounds" and space == "global":
-        window = {SHARED_WINDOW: "shared", LOCAL_WINDOW: "local", CONST_WINDOW: "constant"}.get(address >> WINDOW_SHIFT << WINDOW_SHIFT)
-        if window is not None:
-            return f"a generic address of {window} memory used as a global one"
-        return ("write " if write else "read ") + _nearest(address, arena, bound)
     if kind == "race":
         return race_detail(aux, aux2, lowered, g, space)
+    if kind == "out_of_bounds" and space == "global":
+        return _outside_global(address, write, arena, bound)
     return "write" if write and kind == "out_of_bounds" else ""
+
+
+# Kinds of which there is one thing to say.
+SENTENCES = {
+    "hung": "a loop went on beyond EmuParams.max_loop_iterations",
+    "deadlock": "every warp that has not finished waits at a barrier that the others will never reach",
+    "window": "an atomic in memory that is neither global nor shared",
+    "bad_shuffle": "the source lane does not execute the shuffle, so its value is undefined",
+    "call": "a call through a pointer that is no function of the expected signature",
+}
+
+
+def _bad_barrier(aux: int) -> str:
+    """``aux``: the thread count, or what else is wrong, as -2 and -1 of 64 bits."""
+    if aux == (1 << 64) - 2:
+        return "another warp waits at this barrier for another number of threads"
+    if aux == (1 << 64) - 1:
+        return "the barrier number must be 0 to 15"
+    return f"a thread count of {aux} is not a positive multiple of 32"
+
+
+def _bad_mbarrier(aux: int) -> str:
+    return {
+        mbarriers.UNDERFLOW: "more arrivals than the phase of this mbarrier still expects",
+        mbarriers.COMPLETED: "an arrive.noComplete that completes the phase",
+    }.get(aux, f"an mbarrier expects 1 to {mbarriers.MOST} arrivals")
+
+
+def _bad_mask(aux: int) -> str:
+    return {
+        1: "this lane executes the instruction but its bit is not in the mask",
+        3: "the instruction needs all 32 lanes of the warp, and this one does not execute it",
+    }.get(aux, "the mask names this lane, which does not execute the instruction")
+
+
+# Kinds that the number in the record tells more about.
+ABOUT_A_NUMBER: dict[str, Callable[[int], str]] = {
+    "bad_barrier": _bad_barrier,
+    "bad_mbarrier": _bad_mbarrier,
+    "bad_mask": _bad_mask,
+    "bad_copy": lambda size: f"the source size {size} is larger than the copy",
+    "divergent_barrier": lambda lanes: f"lanes {_lanes(lanes)} of the warp are elsewhere",
+}
+
+
+def _outside_global(address: int, write: bool, arena: Arena, bound: Bound) -> str:
+    """A global access that no allocation holds: an address of another space, or how far off it is."""
+    window = {SHARED_WINDOW: "shared", LOCAL_WINDOW: "local", CONST_WINDOW: "constant"}.get(address >> WINDOW_SHIFT << WINDOW_SHIFT)
+    if window is not None:
+        return f"a generic address of {window} memory used as a global one"
+    return ("write " if write else "read ") + _nearest(address, arena, bound)
 
 
 def _spinning(mask: int, others: int) -> str:
