@@ -7,15 +7,15 @@ the pattern out. The remembered class then says how the data travels: one wide l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from rawflash.emu.lower.builder import Group, Place, WarpBuilder
 from rawflash.emu.lower.calls import call, check, first_of, same_pattern, shadow, unless, window
+from rawflash.emu.lower.generic import each_window, load_through_windows
 from rawflash.emu.lower.groups import can_join, join, suspect
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.lower.l2 import READ, READ_WRITE, WRITE
-from rawflash.emu.lower.layout import CONST_WINDOW, LOCAL_WINDOW, SHARED_WINDOW, WINDOW_SHIFT, Launch, Memo, Worker
+from rawflash.emu.lower.layout import Launch, Memo, Worker
 from rawflash.emu.lower.slowpath import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED
 
 SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST}
@@ -150,21 +150,37 @@ def load(
 ) -> list[Value]:
     """``n`` elements of ``bits`` bits per lane; scalars if the address is uniform and the memory is not private."""
     if space == "generic":
-        return _generic_load(b, address.whole(b) if isinstance(address, Place) else address, bits, n, volatile, ordered)
+        address = address.whole(b) if isinstance(address, Place) else address
+        return load_through_windows(b, address, bits, n, lambda name, inner: load(b, name, inner, bits, n, volatile, ordered))
     size = bits // 8 * n
     t = touch(b, space, address, size, write=False, ordered=ordered)
     checked = b.params.initcheck and space != "const"
     later = t.group if checked and not volatile and bits > 8 else None  # who looks at the values when the block has run
     checked = checked and later is None
-    ty = f"i{bits}"
-    keyword = "load volatile" if volatile else "load"
     if t.uniform:
-        scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
+        scalars = _scalars(b, t, bits, n, volatile)
         if checked:
             _check_initialised(b, space, t, _suspicious(b, scalars))
         if later is not None:
             suspect(b, later, t.site, _eights(b, t.pointer, size))
         return scalars
+    merged = _columns(b, t, bits, n, volatile, checked)
+    if checked:
+        _check_initialised(b, space, t, merged.pop())
+    if later is not None:
+        suspect(b, later, t.site, merged)
+    return merged
+
+
+def _scalars(b: WarpBuilder, t: Touched, bits: int, n: int, volatile: bool) -> list[Value]:
+    """The elements that all lanes share."""
+    ty, keyword = f"i{bits}", "load volatile" if volatile else "load"
+    return [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
+
+
+def _columns(b: WarpBuilder, t: Touched, bits: int, n: int, volatile: bool, checked: bool) -> list[Value]:
+    """Elements as vectors of 32 lanes, fetched as the pattern allows; if ``checked``, whether they are suspicious comes last."""
+    ty, keyword = f"i{bits}", "load volatile" if volatile else "load"
     wide, same, scattered, done = (b.new_label(x) for x in ("wide", "same", "scattered", "loaded"))
     kind = b.load("i32", b.gep(t.memo, Memo.CLASS))
     straight = f"i32 {CLASS_CONTIGUOUS}, label %{wide} " if n == 1 else ""  # wider elements are taken apart in rf_gather
@@ -176,7 +192,7 @@ def load(
         incoming.append((b.current, [*columns, _suspicious(b, columns)] if checked else columns))
         b.jump(done)
     b.label(same)
-    scalars = [b.define(f"{keyword} {ty}, ptr {b.gep(t.pointer, k * bits // 8).ir}, align {bits // 8}", ty) for k in range(n)]
+    scalars = _scalars(b, t, bits, n, volatile)
     columns = [b.splat(s) for s in scalars]
     incoming.append((b.current, [*columns, _suspicious(b, scalars)] if checked else columns))
     b.jump(done)
@@ -187,15 +203,10 @@ def load(
     incoming.append((b.current, [*columns, _suspicious(b, columns)] if checked else columns))
     b.jump(done)
     b.label(done)
-    merged = [
+    return [
         b.define(f"phi {incoming[0][1][c].full} " + ", ".join(f"[ {v[c].ir}, %{origin} ]" for origin, v in incoming), v0.ty, v0.lanes)
         for c, v0 in enumerate(incoming[0][1])
     ]
-    if checked:
-        _check_initialised(b, space, t, merged.pop())
-    if later is not None:
-        suspect(b, later, t.site, merged)
-    return merged
 
 
 def _eights(b: WarpBuilder, pointer: Value, size: int) -> list[Value]:
@@ -211,7 +222,7 @@ def store(
     """Store one element of ``bits`` bits per value and lane."""
     if space == "generic":
         address = address.whole(b) if isinstance(address, Place) else address
-        _generic(b, address, lambda name, inner: store(b, name, inner, values, bits, volatile, ordered))
+        each_window(b, address, lambda name, inner: store(b, name, inner, values, bits, volatile, ordered))
         return
     n = len(values)
     size = bits // 8 * n
@@ -260,38 +271,6 @@ def _store_row(b: WarpBuilder, space: str, t: Touched, v: Value, keyword: str) -
     b.raw(f"call void @{name}({v.typed}, ptr align {n_bytes} {t.pointer.ir}, {lanes.typed})")
     if b.params.initcheck:
         b.raw(f"call void @{name}({v.full} splat ({v.ty} -1), ptr align 1 {_shadow(b, space, t).ir}, {lanes.typed})")
-
-
-# ------------------------------------------------------------------------------------------------ generic addresses
-def _generic(b: WarpBuilder, address: Value, body: Callable[[str, Value], object]) -> None:
-    """Run ``body(space, inner address)`` for the lanes in each window. Addresses outside every window count as global."""
-    outer_guard = b._guard
-    window = b.bin("lshr", address, b.const(address.ty, WINDOW_SHIFT))
-    for name, origin in (("global", 0), ("shared", SHARED_WINDOW), ("local", LOCAL_WINDOW), ("const", CONST_WINDOW)):
-        here = b.cmp("icmp eq", window, b.const(address.ty, origin >> WINDOW_SHIFT))
-        if name == "global":
-            here = b.bin("or", here, b.cmp("icmp ugt", window, b.const(address.ty, CONST_WINDOW >> WINDOW_SHIFT)))
-        condition = here if outer_guard is None else b.bin("and", *b.same_shape(here, outer_guard))
-        b.set_guard(b.splat(condition))
-        mask = b.lane_mask()
-        with b.when(b.cmp("icmp ne", mask, b.i32(0))):
-            body(name, b.bin("sub", b.splat(address), b.const("i64", origin)))
-    b.set_guard(outer_guard)
-
-
-def _generic_load(b: WarpBuilder, address: Value, bits: int, n: int, volatile: bool, ordered: bool) -> list[Value]:
-    ty = f"i{bits}"
-    slots = [b.alloca(f"<32 x {ty}>") for _ in range(n)]
-    for s in slots:
-        b.store(Value("zeroinitializer", ty, LANES), s)
-
-    def body(space: str, inner: Value) -> None:
-        lanes = b.lanes_of(b.lane_mask())
-        for s, v in zip(slots, load(b, space, inner, bits, n, volatile, ordered), strict=True):
-            b.store(b.select(lanes, b.splat(v), b.load(ty, s, LANES)), s)
-
-    _generic(b, address, body)
-    return [b.load(ty, s, LANES) for s in slots]
 
 
 def param_load(b: WarpBuilder, address: Value, bits: int, n: int) -> list[Value]:
