@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rawflash.emu.lower.builder import Group, Place, WarpBuilder
+from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.calls import call, check, first_of, same_pattern, shadow, unless, window
 from rawflash.emu.lower.generic import each_window, load_through_windows
 from rawflash.emu.lower.groups import can_join, join, suspect
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.lower.l2 import READ, READ_WRITE, WRITE
 from rawflash.emu.lower.layout import Launch, Memo, Worker
+from rawflash.emu.lower.sites import Group, Place
 from rawflash.emu.lower.slowpath import CLASS_BROADCAST, CLASS_CONTIGUOUS, CONST, GLOBAL, GLOBAL_KEY, LOCAL, SHARED
 
 SPACES = {"global": GLOBAL, "shared": SHARED, "local": LOCAL, "const": CONST}

@@ -14,10 +14,11 @@ everything that was loaded, ``settle`` tests it, before anything that could init
 
 from __future__ import annotations
 
-from rawflash.emu.lower.builder import Group, Place, WarpBuilder
+from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.calls import call, check, first_of, same_pattern, shadow, unless, window
 from rawflash.emu.lower.irtext import LANES, Value
 from rawflash.emu.lower.layout import Memo, Worker
+from rawflash.emu.lower.sites import Group, Place
 
 SPACES = ("global", "shared", "const")
 # What ends the time in which loaded values need not have been looked at: whatever may write memory, or be seen from outside.

@@ -21,11 +21,12 @@ from rawflash.emu.errors import PtxSyntaxError
 from rawflash.emu.isa import load_all
 from rawflash.emu.isa.registry import Form, Mods, lookup
 from rawflash.emu.lower.barriers import arrive, fetch_result
-from rawflash.emu.lower.builder import AccessSite, WarpBuilder
+from rawflash.emu.lower.builder import WarpBuilder
 from rawflash.emu.lower.flush import needs_explicit_flush
 from rawflash.emu.lower.groups import SETTLING, settle
 from rawflash.emu.lower.irtext import Value
 from rawflash.emu.lower.layout import BARRIER, DONE, FAILED, YIELD, Launch, Warp, Worker
+from rawflash.emu.lower.sites import AccessSite
 from rawflash.emu.lower.suspend import Suspension, end_yield
 from rawflash.emu.lower.symbols import Symbols, layout_symbols
 from rawflash.emu.params import EmuParams
