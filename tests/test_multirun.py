@@ -1,4 +1,4 @@
-"""Before a sweep Hydra composes one point per new value, not every point; what is wrong is refused all the same."""
+"""Before a sweep one point is composed per new value, not every point; what is wrong is refused all the same."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+from rawflash.composing import Composer
 
 
 @pytest.fixture
 def composed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The overrides of every point that Hydra composes, in order."""
+    """The overrides of every point that is composed, in order."""
     found: list[tuple[str, ...]] = []
-    real = ConfigLoaderImpl.load_sweep_config
+    real = Composer.load_sweep_config
 
-    def load(self: ConfigLoaderImpl, config: Any, overrides: Sequence[str]) -> Any:
+    def load(self: Composer, config: Any, overrides: Sequence[str]) -> Any:
         found.append(tuple(overrides))
         return real(self, config, overrides)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", load)
+    monkeypatch.setattr(Composer, "load_sweep_config", load)
     return found
 
 
