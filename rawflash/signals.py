@@ -7,7 +7,9 @@ program may stop, or nobody will end it.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ __all__ = ["Stopped", "caught", "deferred"]
 
 # SIGUSR2: SLURM takes a job away, as submitit asks it to say.
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2")
+_MOMENT_S = 0.01
 
 
 class Stopped(BaseException):
@@ -53,11 +56,26 @@ def caught() -> Iterator[None]:
         yield
         return
     before = {name: signal.signal(getattr(signal, name), _handle) for name in _SIGNALS}
+    swallowed = sys.unraisablehook
+    sys.unraisablehook = lambda told: _again(told.exc_value) if isinstance(told.exc_value, Stopped) else swallowed(told)
     try:
         yield
     finally:
+        sys.unraisablehook = swallowed
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+
+
+def _again(lost: Stopped) -> None:
+    """A signal that came while Python freed an object was raised there, where nothing passes on: send it once more, a moment later."""
+
+    def send() -> None:
+        if signal.getsignal(lost.signum) is _handle:
+            os.kill(os.getpid(), lost.signum)
+
+    later = threading.Timer(_MOMENT_S, send)
+    later.daemon = True
+    later.start()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+import weakref
 
 import pytest
 
@@ -31,6 +33,22 @@ def test_deferred_waits_for_the_outermost_end() -> None:
     assert steps == ["inner", "outer"]
     with caught(), deferred():
         pass  # nothing is left over
+
+
+def test_a_signal_that_comes_while_an_object_is_freed_is_not_lost() -> None:
+    """What a finalizer raises goes nowhere."""
+    freed = []
+
+    class Memory:
+        pass
+
+    with pytest.raises(Stopped, match="SIGTERM"), caught():
+        memory = Memory()
+        weakref.finalize(memory, lambda: freed.append(signal.raise_signal(signal.SIGTERM)))
+        del memory
+        while True:  # until it comes
+            time.sleep(0.01)
+    assert not freed
 
 
 def test_other_threads_do_not_touch_handlers() -> None:
