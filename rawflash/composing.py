@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from rawflash.config import known_keys
 from rawflash.paths import conf_dir
+from rawflash.signals import retake
 
 __all__ = ["Composer"]
 
@@ -35,6 +36,7 @@ class Composer(ConfigLoaderImpl):
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         """The configuration of one point."""
+        retake()  # Ray's launcher composes here, after it has started Ray
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in parsed if _is_value(override)]
         files = [line for line, override in zip(sweep_overrides, parsed, strict=True) if override not in values]

@@ -37,6 +37,8 @@ def explain(error: BaseException, unknown_key: Callable[[str], str]) -> str | No
         if type(cause).__module__.startswith("omegaconf"):
             return _value(cause, unknown_key)
         cause = cause.__cause__  # type: ignore[assignment]
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be used ({error.strerror or error}): choose another folder or file"
     if "Config group override" in str(error):
         return "a group takes the name of one of its options: write group=option (`rawflash --help` lists them)"
     if type(error).__module__.startswith("hydra"):
@@ -87,6 +89,8 @@ def _grammar(error: BaseException) -> str | None:
     override = getattr(error, "override", None)
     if override is None:
         return None
+    if str(override) in _COMMANDS:
+        return f"{override} is a program of its own: write it first, as in `rawflash {override}`, and without -m"
     if "=" not in str(override):
         close = _closest(str(override), _COMMANDS)
         return f"{override!r} is not an argument that rawflash knows{close}: write key=value, or see `rawflash --help`"

@@ -72,6 +72,9 @@ def _open(config: DictConfig) -> Any:
     from rawflash.sweep import open_sweep
 
     axes = _axes(config)
+    for axis, values in axes.items():
+        if not values:
+            raise UsageError(f"{axis} is swept over no value: a range ends before its last number, and a glob must fit some option")
     if "experiment" in axes or config.experiment.names:
         raise UsageError("experiments do not go with -m: name several as 'experiment.names=[traffic,problem1]', or experiment=all")
     points = math.prod(len(values) for values in axes.values())
@@ -84,12 +87,18 @@ def _open(config: DictConfig) -> Any:
 
 def _axes(config: DictConfig) -> dict[str, list[str]]:
     """The keys that a sweep varies and the values of each, from the command line and from hydra.sweeper.params."""
+    from hydra.core.global_hydra import GlobalHydra
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     params = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
-    parsed = OverridesParser.create().parse_overrides([*params, *config.hydra.overrides.task])
-    swept = [o for o in parsed if o.is_sweep_override() and o.is_discrete_sweep()]
-    return {o.get_key_element().lstrip("+"): [text.partition("=")[2] for text in o.sweep_string_iterator()] for o in swept}
+    parser = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader())  # which knows the files of a glob
+    parsed = parser.parse_overrides([*params, *config.hydra.overrides.task])
+    keys = [o.get_key_element().lstrip("+") for o in parsed]
+    swept = {key: o for key, o in zip(keys, parsed, strict=True) if o.is_sweep_override() and o.is_discrete_sweep()}
+    for key in swept:
+        if keys.count(key) > 1:
+            raise UsageError(f"{key} is given {keys.count(key)} times, and only one would count: write all of its values in one place")
+    return {key: [text.partition("=")[2] for text in o.sweep_string_iterator()] for key, o in swept.items()}
 
 
 def _quoted(text: str) -> str:

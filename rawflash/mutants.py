@@ -60,6 +60,9 @@ class Guard:
     what: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.subject}, {self.file}:{self.line}"
+
 
 @dataclass(frozen=True)
 class Caught:

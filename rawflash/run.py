@@ -115,11 +115,18 @@ def _of_launcher(error: BaseException) -> BaseException:
     from rawflash.config import unknown_key
     from rawflash.explain import explain
 
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Stopped):  # which a launcher written in C++ wraps
+        cause = cause.__cause__ or cause.__context__
+    if cause is not None:
+        return cause
     if isinstance(error, RawflashError) or not isinstance(error, Exception) or explain(error, unknown_key):
         return error
     chosen = next((a.partition("=")[2] for a in reversed(Session.arguments) if a.startswith("hydra/launcher=")), "basic")
     told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
-    new = RawflashError(f"hydra/launcher={chosen} could not run the jobs to their end: {told} ({type(error).__name__})")
+    kept = Session.sweep is not None and Session.sweep.kept
+    way = "; what was finished is kept, and the same command with resume=true goes on from there" if kept else ""
+    new = RawflashError(f"hydra/launcher={chosen} could not run the jobs to their end: {told} ({type(error).__name__}){way}")
     new.__cause__ = error
     return new
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-__all__ = ["Stopped", "caught", "deferred"]
+__all__ = ["Stopped", "caught", "deferred", "retake"]
 
 # SIGUSR2: SLURM takes a job away, as submitit asks it to say.
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR2")
@@ -39,6 +39,7 @@ class Stopped(BaseException):
 
 class _State:
     depth = 0
+    caught = False
     waiting: int | None = None
 
 
@@ -56,14 +57,21 @@ def caught() -> Iterator[None]:
         yield
         return
     before = {name: signal.signal(getattr(signal, name), _handle) for name in _SIGNALS}
-    swallowed = sys.unraisablehook
+    outer, _State.caught, swallowed = _State.caught, True, sys.unraisablehook
     sys.unraisablehook = lambda told: _again(told.exc_value) if isinstance(told.exc_value, Stopped) else swallowed(told)
     try:
         yield
     finally:
-        sys.unraisablehook = swallowed
+        _State.caught, sys.unraisablehook = outer, swallowed
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+
+
+def retake() -> None:
+    """Catch the signals again that another library has taken since: Ray ends the program with a dump of its stack."""
+    if _State.caught and threading.current_thread() is threading.main_thread():
+        for name in _SIGNALS:
+            signal.signal(getattr(signal, name), _handle)
 
 
 def _again(lost: Stopped) -> None:

@@ -32,7 +32,7 @@ from rawflash.signals import Stopped
 from rawflash.store import TrackingConf
 from rawflash.sync import conclude, file_missing, gather, results_of
 from rawflash.tracking import FAILED, KILLED, Tracker, open_tracker
-from rawflash.watch import Bar, obedient
+from rawflash.watch import Bar, leave_with, obedient
 
 __all__ = ["Sweep", "finish_sweep", "open_sweep", "run_point"]
 
@@ -162,6 +162,7 @@ def run_point(compose: Callable[[], Settings], overrides: tuple[str, ...], folde
     record = Record.read(sweep_folder)
     place = Place(f"{record.id}/{folder.relative_to(sweep_folder)}", folder, _point(overrides, record.axes), read_finished(sweep_folder))
     filing = _filing(record, cwd)
+    leave_with(record)
     try:
         with obedient(sweep_folder, record):
             _run(compose, overrides, place, filing, record, sweep_folder)

@@ -1,5 +1,5 @@
 """Two watchers of a sweep's folder: the progress bar in the process that was started, and in every other process the one that
-makes its job stop when the sweep is stopped, or when whoever started it is gone (kill -9)."""
+makes its job stop when the sweep is stopped, or when whoever started it is gone (kill -9), and then leaves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rawflash.record import Record, stop_reason
 from rawflash.results import RESULTS
 from rawflash.signals import caught
 
-__all__ = ["Bar", "look", "obedient"]
+__all__ = ["Bar", "leave_with", "look", "obedient"]
 
 _EVERY_S = 0.5
 
@@ -41,11 +42,39 @@ def obedient(folder: Path, record: Record) -> Iterator[None]:
 
     with caught():
         threading.Thread(target=watch, daemon=True).start()
+        _Here.jobs += 1
         try:
             yield
         finally:
+            _Here.jobs -= 1
             with lock:
                 over.set()
+
+
+class _Here:
+    """This process: how many jobs it is at (0 or 1), and the sweep whose master it will not outlive."""
+
+    jobs = 0
+    record: Record | None = None
+
+
+def leave_with(record: Record) -> None:
+    """End this process when whoever started the sweep is gone and no job is under way: a launcher's idle worker waits for ever.
+
+    No-op in the process that was started.
+    """
+    if record.owner == this_process():
+        return
+    begun = _Here.record is not None
+    _Here.record = record
+    if not begun:
+        threading.Thread(target=_wait_and_leave, daemon=True).start()
+
+
+def _wait_and_leave() -> None:
+    while _Here.jobs or not (_Here.record and _Here.record.gone):
+        time.sleep(_EVERY_S)
+    os._exit(1)
 
 
 def look(folder: Path, done: set[str]) -> list[str]:

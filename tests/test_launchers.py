@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,9 @@ from rawflash.explain import explain
 from rawflash.paths import conf_dir
 from rawflash.record import Record
 from rawflash.results import read_rows
+from rawflash.run import _of_launcher
+from rawflash.signals import Stopped
+from tests.processes import alive, family
 
 Program = Callable[..., Any]
 SWEEP = ("-m", "kernel=fa2", "problem=tiny", "block_size=16,32", "backend=emu", "tracking=none", "hydra.sweep.dir=out")
@@ -117,6 +124,28 @@ def test_a_launcher_that_cannot_start_is_told_in_one_sentence(program: Program, 
     assert got.code == 1 and got.err.count("\n") == 1
     assert got.err.startswith('rawflash: hydra/launcher=slurm could not run the jobs to their end: Could not detect "srun"')
     assert not list(workdir.glob("outputs/*/*/invocation.json"))
+
+
+def test_a_signal_that_a_launcher_wraps_is_still_a_signal() -> None:
+    error = SystemError("returned a result with an exception set")
+    error.__cause__ = ValueError()
+    error.__cause__.__context__ = stop = Stopped(signal.SIGINT)
+    assert _of_launcher(error) is stop
+
+
+def test_workers_do_not_outlive_a_killed_sweep(workdir: Path) -> None:
+    arguments = ["-m", "kernel=fa1,fa2", "problem=tiny", "backend=emu", "problem.N=58,74,90,98", "problem.d=16,24", "tracking=none"]
+    command = [sys.executable, "-m", "rawflash.run", *arguments, "hydra/launcher=laptop", "hydra.launcher.n_jobs=2"]
+    started = subprocess.Popen(command, cwd=workdir, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while started.poll() is None and not list(workdir.glob("outputs/*/*/*/results.json")):
+        time.sleep(0.05)
+    assert started.poll() is None
+    workers = family(started.pid)
+    assert len(workers) >= 2
+    started.kill()
+    started.wait()
+    while any(map(alive, workers)):
+        time.sleep(0.1)
 
 
 def test_a_launcher_that_is_not_installed_says_what_to_install() -> None:

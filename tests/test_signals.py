@@ -10,7 +10,7 @@ import weakref
 
 import pytest
 
-from rawflash.signals import Stopped, caught, deferred
+from rawflash.signals import Stopped, caught, deferred, retake
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
@@ -63,3 +63,13 @@ def test_other_threads_do_not_touch_handlers() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_a_signal_that_another_library_took_is_caught_again() -> None:
+    with pytest.raises(Stopped), caught():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        retake()
+        os.kill(os.getpid(), signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    retake()  # nothing is caught here
+    assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN

@@ -5,6 +5,7 @@
     pictures   Chart, Bars, HeatMap: pictures as data
     workbench  Lab: what an experiment's function is handed (options, emulator, GPU, published numbers)
     memo       numbers that were computed before
+    options    the entries of conf/experiment/<name>.yaml, and what can be given for one
     papers     experiments/published.yaml
     registry   which experiments there are
     render     rows to Markdown, CSV, JSON

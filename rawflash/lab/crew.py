@@ -60,9 +60,16 @@ def run_case(experiment: Experiment, lab: Lab, case: Any, debug: bool = False) -
             traceback.print_exc()
         sentence = impersonal(str(error) if isinstance(error, RawflashError) else internal_error(error))
         told = f"could not be computed here: {sentence}"
-        rows = [Row({"case": str(case)}, {}, Verdict.NOT_COMPARABLE, told, "What could not be computed")]
+        rows = [Row({"case": _named(case)}, {}, Verdict.NOT_COMPARABLE, told, "What could not be computed")]
         well = isinstance(error, InvalidConfiguration | BackendUnavailable | Unsupported)
     return Outcome(rows, well, dict(lab.tags), lab.memo.computed - computed, lab.memo.reused - reused)
+
+
+def _named(case: Any) -> str:
+    """A case in a few words, the same in every run: functions by their names."""
+    if isinstance(case, tuple | list):
+        return ", ".join(map(_named, case))
+    return "" if case is None else getattr(case, "__name__", str(case)).strip("_")
 
 
 class Crew:
@@ -99,7 +106,7 @@ class Crew:
         """The outcomes of one experiment's cases, in order. Raises RawflashError when a process dies."""
         lab = self._labs[name]
         for index, case in enumerate(self.grids[name]):
-            with bar.step(name if case is None else f"{name} {case}"):
+            with bar.step(f"{name} {_named(case)}".strip()):
                 if not self._futures and time.monotonic() - self._started > PATIENCE_S:
                     self._hand_out(name, index)
                 if (name, index) not in self._futures:
@@ -108,8 +115,9 @@ class Crew:
                 try:
                     outcome = self._futures[name, index].result()
                 except BrokenProcessPool as error:
-                    told = "a process that computed this was killed, perhaps for want of memory: give experiment.jobs=1"
-                    raise RawflashError(f"{name} {case}: {told}") from error
+                    told = "a process that computed this could not start, or was killed, perhaps for want of memory"
+                    way = "what was computed is kept, and the same command goes on from there; add experiment.jobs=1 if it happens again"
+                    raise RawflashError(f"{name} {_named(case)}: {told}: {way}") from error
                 lab.note(outcome.tags)
                 lab.memo.computed += outcome.computed
                 lab.memo.reused += outcome.reused

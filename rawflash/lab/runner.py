@@ -7,6 +7,7 @@ Results are on disk before anything is filed in MLflow: one parent run per invoc
 from __future__ import annotations
 
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,9 +22,10 @@ from rawflash.lab import plots
 from rawflash.lab.crew import Crew
 from rawflash.lab.experiment import Experiment
 from rawflash.lab.memo import Memo
+from rawflash.lab.options import check_options, options_of
 from rawflash.lab.registry import chosen
 from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdown_text, report_tables, summary, verdict_counts
-from rawflash.lab.workbench import Lab, lab_for, open_device, options_of
+from rawflash.lab.workbench import Lab, lab_for, open_device
 from rawflash.output import Bar, print_all, print_end, say
 from rawflash.page import page
 from rawflash.provenance import about, made_by
@@ -46,6 +48,9 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
     """
     experiments = chosen(settings.experiments)
     _refuse_ignored(experiments, invocation.overrides)
+    if len(experiments) == 1:
+        check_options(settings.options, options_of(next(iter(experiments))))
+    kept = _kept(settings.publish, invocation.cwd)
     device, told = open_device(settings.backend)
     memo, reports = Memo(fresh=settings.fresh), []
     labs = {name: lab_for(name, settings, device, memo, alone=len(experiments) == 1) for name in experiments}
@@ -63,7 +68,7 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
                     report.rows += outcome.rows
                     report.failed += not outcome.well
                 reports.append(report)
-                _finish_one(report, experiment, labs[name], _arguments(name, invocation), claim.folder, settings, invocation.cwd, filing)
+                _finish_one(report, experiment, labs[name], _arguments(name, invocation), claim.folder, settings.debug, kept, filing)
                 if len(experiments) > 1:
                     bar.tell(f"{name}: {counts_text(report.rows)}")
         filing.close_experiments({report.name: counts_text(report.rows) for report in reports}, not any(r.failed for r in reports))
@@ -82,6 +87,20 @@ def run_experiments(settings: Settings, invocation: Invocation, folder: Path | N
     say(f"{memo.computed} computed, {memo.reused} reused from an earlier run")
     print_end(filing, claim.folder, invocation.arguments)
     return _exit_code(reports, filing, claim.folder)
+
+
+def _kept(publish: str | None, cwd: Path) -> Path | None:
+    """The folder that gets a copy of the results, made before anything is computed. Raises UsageError when it cannot be written."""
+    if not publish:
+        return None
+    folder = cwd / publish
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise UsageError(f"experiment.publish={publish} is no folder that can be written ({told}): name another") from error
 
 
 def _exit_code(reports: Sequence[Report], filing: Filing, folder: Path) -> int:
@@ -116,14 +135,14 @@ def _arguments(name: str, invocation: Invocation) -> tuple[str, ...]:
 
 
 def _finish_one(
-    report: Report, experiment: Experiment, lab: Lab, arguments: Sequence[str], folder: Path, settings: Settings, cwd: Path, filing: Filing
+    report: Report, experiment: Experiment, lab: Lab, arguments: Sequence[str], folder: Path, debug: bool, kept: Path | None, filing: Filing
 ) -> None:
     """Pictures, then the three files, then MLflow, then the copies that were asked for."""
     report.made = made_by(arguments, [lab.tags])
     report.about = about(arguments, lab.tags)
     report.about.pop("metrics")
     target = folder / report.name
-    _draw(report, experiment, lab, target, settings.debug)
+    _draw(report, experiment, lab, target, debug)
     texts = {"md": markdown_text(report), "csv": csv_text(report), "json": json_text(report)}
     for ending, text in texts.items():
         write_text(target / f"{report.name}.{ending}", text)
@@ -132,11 +151,9 @@ def _finish_one(
     filing.file_experiment(
         report.name, report.claim, _tags(report, lab), sorted(target.iterdir()), texts["md"], arguments, not report.failed
     )
-    if settings.publish:
+    if kept:
         for path in (*images, *(target / f"{report.name}.{ending}" for ending in texts)):
-            copy = cwd / settings.publish / path.name
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
+            (kept / path.name).write_bytes(path.read_bytes())
 
 
 def _draw(report: Report, experiment: Experiment, lab: Lab, target: Path, debug: bool) -> None:

@@ -25,13 +25,14 @@ from numpy.typing import NDArray
 from rawflash.backends.base import Backend, KernelCounters
 from rawflash.choose import choose_backend
 from rawflash.compile import compile_source
-from rawflash.config import Settings, gpu_values, read_yaml
+from rawflash.config import Settings, gpu_values
+from rawflash.emu import nvrtc
 from rawflash.errors import BackendUnavailable, LaunchError
 from rawflash.execute import RunResult, TensorBytes, run_variant
 from rawflash.lab.cells import Cell, measured
 from rawflash.lab.memo import Memo
+from rawflash.lab.options import options_of
 from rawflash.lab.papers import published_entry
-from rawflash.paths import conf_dir
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.source import read_source
@@ -41,7 +42,7 @@ from rawflash.variants import LADDER, Plan
 if TYPE_CHECKING:
     from rawflash.bench import TimingConfig
 
-__all__ = ["Lab", "lab_for", "open_device", "options_of"]
+__all__ = ["Lab", "lab_for", "open_device"]
 
 _KEPT = ("status", "sentence", "metrics", "tensors", "resources", "tags")
 
@@ -120,7 +121,7 @@ class Lab:
         """
         code = hashlib.sha256(Path(make.__code__.co_filename).read_bytes()).hexdigest()[:16]
         if files:
-            self.note({**self.emulator.describe()})
+            self.note({**self.emulator.describe(), "nvrtc": "{}.{}".format(*nvrtc.version())})
         return self.memo.get((code, *question), files, make)
 
     def published(self, entry: str) -> dict[str, Any]:
@@ -132,11 +133,6 @@ class Lab:
         for name in ("backend", "device", "driver", "nvrtc"):
             if tags.get(name) and tags[name] not in self.tags.get(name, ""):
                 self.tags[name] = ", ".join(filter(None, (self.tags.get(name), tags[name])))
-
-
-def options_of(name: str) -> dict[str, Any]:
-    """The options of conf/experiment/`name`.yaml."""
-    return dict(read_yaml(conf_dir() / "experiment" / f"{name}.yaml").get("options") or {})
 
 
 def lab_for(name: str, settings: Settings, device: Backend | None, memo: Memo, *, alone: bool) -> Lab:
