@@ -31,6 +31,7 @@ from rawflash.variants import LADDER
 __all__ = ["main"]
 
 FORMATS = {"text": (".txt",), "markdown": (".md", ".markdown"), "csv": (".csv",), "json": (".json",)}
+_ELSEWHERE = "rows that resume=true took over lie below the run that computed them"
 _DETAILED = 8  # runs: of more, params and metrics are shown on request only
 
 
@@ -142,12 +143,11 @@ def _found(
     notes.append(f"{parent.name}, {parent.run_id}, of {parent.started:%Y-%m-%d %H:%M:%S} UTC.")
     runs = _chosen(reader.children(parent), variants)
     if not runs:
-        raise UsageError(
-            f"{parent.name} ({parent.run_id[:8]}) holds no run{' of ' + ' or '.join(variants) if variants else ''}: name another parent"
-        )
+        what = f"run of {' or '.join(variants)}" if variants else "run"
+        raise UsageError(f"{parent.name} ({parent.run_id[:8]}) holds no {what}: name another parent ({_ELSEWHERE})")
     missing = [name for name in variants if name not in {run.variant for run in runs}]
     if missing:
-        notes.append(f"It holds no run of {' or '.join(missing)}.")
+        notes.append(f"It holds no run of {' or '.join(missing)} ({_ELSEWHERE}).")
     return runs
 
 

@@ -106,6 +106,9 @@ def any_finished(folder: Path) -> bool:
 
 def _refuse_ignored(settings: Settings) -> None:
     """A knob that none of the chosen kernels has would be a wish ignored. In a sweep it is only a column that changes nothing."""
+    for name, value in {"options": settings.options, "publish": settings.publish, "fresh": settings.fresh, "jobs": settings.jobs}.items():
+        if value:
+            raise UsageError(f"experiment.{name} changes nothing without an experiment: leave it away, or name one with experiment=")
     heeded = {knob for name in settings.variants for knob in LADDER[name].knobs}
     plain = Tiling(settings.tiling.Br, settings.tiling.Bc)
     for knob in {knob for variant in LADDER.values() for knob in variant.knobs} - heeded:

@@ -80,6 +80,7 @@ REFUSED = [
     (("experiment=problem2", "experiment.options.row=foo"), "experiment.options.row=foo is not a whole number of at least 1; usual is 5"),
     (("experiment=problem2", "experiment.publish=/proc/nothing"), "experiment.publish=/proc/nothing is no folder that can be written"),
     (("kernel=fa2", "problem.N=16", "hydra.run.dir=/proc/nothing"), "/proc/nothing cannot be used"),
+    (("kernel=fa2", "experiment.jobs=2"), "experiment.jobs changes nothing without an experiment: leave it away, or name one"),
     (("seed=-1",), "seed=-1 is not a seed: give a whole number from 0 to 2^64-1"),
     (("seed=18446744073709551616",), "seed=18446744073709551616 is not a seed"),
     (("doctor", "please"), "doctor takes no arguments, not please"),

@@ -168,7 +168,7 @@ def _roofs(gpu: Gpu, dtype: str, low: float) -> list[Series]:
 
 
 def _busy(lab: Lab, detail: Sequence[Row]) -> HeatMap:
-    values = [[row.cells[r].number / row.cells["light"].number if r in row.cells else None for r in RESOURCES] for row in detail]
+    values = [[100 * row.cells[r].number / row.cells["light"].number if r in row.cells else None for r in RESOURCES] for row in detail]
     return HeatMap(
         "busy",
         f"What each rung keeps busy on {lab.gpu.name}",
@@ -177,8 +177,8 @@ def _busy(lab: Lab, detail: Sequence[Row]) -> HeatMap:
         RESOURCES,
         [str(row.keys["kernel"]) for row in detail],
         values,
-        [["" if v is None else f"{100 * v:.0f}" for v in line] for line in values],
-        "share of the speed of light, modelled",
+        [["" if v is None else f"{v:.0f}" for v in line] for line in values],
+        "% of the time at the speed of light, modelled",
         f"{_setting(lab)}. Least time of each resource over the largest of them, in percent.",
     )
 

@@ -21,7 +21,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = "osD^vPX"
 SIZE, DPI = (7.2, 4.6), 150
 _FONT = 9.0
-_CAPTION_CHARACTERS, _TITLE_CHARACTERS = 128, 76
+_CAPTION_CHARACTERS, _TITLE_CHARACTERS, _TICK_CHARACTERS = 128, 76, 70
 
 
 def usable() -> tuple[bool, str]:
@@ -176,7 +176,8 @@ def _heat_map(axes: Any, heat: HeatMap) -> None:
         for j, text in enumerate(row):
             dark = np.isfinite(values[i, j]) and values[i, j] < (low + high) / 2
             axes.text(j, i, text, ha="center", va="center", fontsize=_FONT - 2, color="white" if dark else "black")
-    axes.set_xticks(range(len(heat.columns)), list(heat.columns))
+    crowded = max(map(len, heat.columns), default=0) * len(heat.columns) > _TICK_CHARACTERS
+    axes.set_xticks(range(len(heat.columns)), list(heat.columns), fontsize=_FONT - (2.5 if crowded else 1))
     axes.set_yticks(range(len(heat.rows)), list(heat.rows))
     _axis(axes, "x", heat.x)
     _axis(axes, "y", heat.y)
