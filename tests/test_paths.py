@@ -53,6 +53,7 @@ def test_folders_that_cannot_be_written_are_passed_over(tmp_path: Path, monkeypa
     blocker = tmp_path / "file"  # a file where a folder should go: refused to every user, root included
     blocker.write_text("")
     monkeypatch.setenv("RAWFLASH_CACHE_DIR", str(blocker / "cache"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(blocker))
     monkeypatch.setattr(paths.tempfile, "gettempdir", lambda: str(tmp_path))
     assert paths.cache_root() == tmp_path / f"rawflash-cache-{os.getuid()}"

@@ -43,8 +43,9 @@ def _wanted(value: Any, usual: Any) -> str:
         kinds = list(usual.values())
         right = isinstance(value, dict) and bool(value) and not any(_unlike(v, kinds) for v in value.values())
         return "" if right else "a table {name: value, ...}"
-    if not isinstance(value, list) or (usual and not value):
-        return "a list [a, b, ...]" + (" of at least one" if usual else "")
+    needed = bool(usual) and not isinstance(usual[0], list | dict)  # of numbers or names; a list of whole cases may be empty
+    if not isinstance(value, list) or (needed and not value):
+        return "a list [a, b, ...]" + (" of at least one" if needed else "")
     return next((f"a list of which each is {why}" for v in value if (why := _unlike(v, usual))), "")
 
 

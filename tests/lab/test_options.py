@@ -37,7 +37,7 @@ USUAL: dict[str, Any] = {
     [
         *(("N", [1]), ("row", 1), ("seed", 0), ("tolerance", 1), ("causal", "top_left"), ("causal", True), ("dtype", "bf16")),
         *(("scores", [1, -2.5]), ("scores", None), ("scores", 7), ("kernels", []), ("kernels", ["fa2"]), ("thresholds", [4, None])),
-        *(("tiles", [["fa2", 32]]), ("claims", {1: 2}), ("panels", [{"d": 128, "tile": [64, 64], "more": 1}])),
+        *(("tiles", [["fa2", 32]]), ("tiles", []), ("claims", {1: 2}), ("panels", [{"d": 128, "tile": [64, 64], "more": 1}])),
     ],
 )
 def test_right_values(name: str, value: Any) -> None:
