@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import Alloc, Launch, Site, Worker
-from rawflash.emu.lower.slowpath import CONST, GLOBAL, active, address_of, fail
+from rawflash.emu.lower.slowpath import CONST, GLOBAL, active, address_of, each_allocation, fail
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ def _search_allocations(
     table = b.load("ptr", b.gep(launch, Launch.ALLOCS))
     any_found = b.alloca("i32", 4)
     b.store(b.i32(0), any_found)
-    with b.loop(b.load("i64", b.gep(launch, Launch.N_ALLOCS)), "i64") as n:
-        entry = b.gep(table, b.bin("mul", n, b.i64(Alloc.SIZE)))
+    with each_allocation(b, launch, table) as entry:
         a_lo, a_hi = b.load("i64", b.gep(entry, Alloc.LO)), b.load("i64", b.gep(entry, Alloc.HI))
         inside = b.bin("and", b.cmp("icmp uge", lo, a_lo), b.cmp("icmp ule", span_end, a_hi))
         with b.when(inside):
@@ -65,13 +64,16 @@ def _search_allocations(
             slot = b.load("i64", b.gep(entry, Alloc.SLOT))
             b.store(b.gep(counts, b.bin("mul", slot, b.i64(Site.SIZE))), found.record)
             b.store(b.i32(1), any_found)
-            flags = b.load("i64", b.gep(entry, Alloc.FLAGS))
-            read_only = b.cmp("icmp ne", b.bin("and", flags, b.i64(Alloc.READ_ONLY)), b.i64(0))
-            bad = b.bin("and", read_only, b.cmp("icmp ne", Value("%write", "i32"), b.i32(0)))
-            with b.when(bad):
+            with b.when(_forbidden(b, entry)):
                 fail(b, "read_only", site, first, lo)
                 b.label(b.new_label("dead"))
     return b.cmp("icmp eq", b.load("i32", any_found), b.i32(0))
+
+
+def _forbidden(b: IRWriter, entry: Value) -> Value:
+    """i1: the access writes, and the allocation is read-only."""
+    read_only = b.cmp("icmp ne", b.bin("and", b.load("i64", b.gep(entry, Alloc.FLAGS)), b.i64(Alloc.READ_ONLY)), b.i64(0))
+    return b.bin("and", read_only, b.cmp("icmp ne", Value("%write", "i32"), b.i32(0)))
 
 
 def _check_window(b: IRWriter, found: _Found, lo: Value, span_end: Value) -> None:
@@ -96,8 +98,7 @@ def blame(b: IRWriter) -> None:
         end = b.bin("add", address, size64)
         found = b.alloca("i32", 4)
         b.store(b.i32(0), found)
-        with b.loop(b.load("i64", b.gep(launch, Launch.N_ALLOCS)), "i64") as n:
-            entry = b.gep(table, b.bin("mul", n, b.i64(Alloc.SIZE)))
+        with each_allocation(b, launch, table) as entry:
             inside = b.bin(
                 "and",
                 b.cmp("icmp uge", address, b.load("i64", b.gep(entry, Alloc.LO))),
@@ -105,8 +106,7 @@ def blame(b: IRWriter) -> None:
             )
             with b.when(inside):
                 b.store(b.i32(1), found)
-                read_only = b.cmp("icmp ne", b.bin("and", b.load("i64", b.gep(entry, Alloc.FLAGS)), b.i64(Alloc.READ_ONLY)), b.i64(0))
-                with b.when(b.bin("and", read_only, b.cmp("icmp ne", Value("%write", "i32"), b.i32(0)))):
+                with b.when(_forbidden(b, entry)):
                     fail(b, "read_only", site, lane, address)
                     b.label(b.new_label("dead"))
         with b.when(b.cmp("icmp eq", b.load("i32", found), b.i32(0))):

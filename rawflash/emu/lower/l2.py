@@ -11,7 +11,7 @@ from __future__ import annotations
 from rawflash.emu.lower.irtext import IRWriter, Value
 from rawflash.emu.lower.layout import L2, Alloc, L2Row, Launch, Memo, Warp, Worker
 from rawflash.emu.lower.sectors import call_request, sector_buffers
-from rawflash.emu.lower.slowpath import LOCAL, function_text
+from rawflash.emu.lower.slowpath import LOCAL, each_allocation, function_text
 
 READ, WRITE, READ_WRITE = 0, 1, 2  # what a request does
 LOCAL_LINES = 1 << 40  # local memory lies beyond all global addresses
@@ -146,8 +146,7 @@ def _owner(b: IRWriter, line: Value) -> Value:
     b.store(b.i32(0), found)
     address = b.bin("add", b.load("i64", b.gep("%cache", L2.ORIGIN)), b.bin("shl", line, b.i64(7)))
     table = b.load("ptr", b.gep(launch, Launch.ALLOCS))
-    with b.loop(b.load("i64", b.gep(launch, Launch.N_ALLOCS)), "i64") as n:
-        entry = b.gep(table, b.bin("mul", n, b.i64(Alloc.SIZE)))
+    with each_allocation(b, launch, table) as entry:
         inside = b.bin(
             "and",
             b.cmp("icmp uge", address, b.load("i64", b.gep(entry, Alloc.LO))),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from rawflash.emu.lower.irtext import IRWriter, Value
-from rawflash.emu.lower.layout import ERROR_KIND, Worker
+from rawflash.emu.lower.layout import ERROR_KIND, Alloc, Launch, Worker
 
 # Spaces as the slow path knows them.
 GLOBAL, SHARED, LOCAL, CONST = 0, 1, 2, 3
@@ -28,6 +29,13 @@ def fail(b: IRWriter, kind: str, site: Value, lane: Value, address: Value) -> No
     b.store(lane, b.gep("%w", Worker.ERR_LANE))
     b.store(address, b.gep("%w", Worker.ERR_ADDR))
     b.raw(f"ret i32 {ERROR_KIND[kind]}")
+
+
+@contextlib.contextmanager
+def each_allocation(b: IRWriter, launch: Value, table: Value) -> Iterator[Value]:
+    """A loop over the launch's ``table`` of allocations; its body is given an entry (layout.Alloc)."""
+    with b.loop(b.load("i64", b.gep(launch, Launch.N_ALLOCS)), "i64") as n:
+        yield b.gep(table, b.bin("mul", n, b.i64(Alloc.SIZE)))
 
 
 def active(b: IRWriter, lane: Value) -> Value:
