@@ -119,7 +119,7 @@ def _headers_dir() -> str:
 def _check_arch(arch: str) -> str:
     """The version of NVRTC; UsageError when it does not compile for `arch`."""
     try:
-        version, known = "{}.{}".format(*nvrtc.version()), nvrtc.supported_archs()
+        version, known = nvrtc.version_text(), nvrtc.supported_archs()
     except NvrtcMissing as error:
         raise BackendUnavailable(str(error)) from error
     if not arch.isdecimal() or int(arch) not in known:

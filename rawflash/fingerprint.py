@@ -56,4 +56,4 @@ def _library() -> str:
 def _nvrtc() -> str:
     from rawflash.emu import nvrtc
 
-    return "{}.{}".format(*nvrtc.version())
+    return nvrtc.version_text()

@@ -132,7 +132,7 @@ def header(threads: int) -> str:
         f"Python {platform.python_version()}",
         f"NumPy {np.__version__}",
         f"llvmlite {_version('llvmlite')}",
-        "NVRTC {}.{}".format(*nvrtc.version()),
+        f"NVRTC {nvrtc.version_text()}",
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     ]
     return ", ".join(parts)

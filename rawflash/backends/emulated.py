@@ -30,7 +30,7 @@ def usable() -> tuple[bool, str]:
     """(True, what was found) or (False, what is missing and how to get it). Never raises."""
     try:
         found = nvrtc.find_library()
-        return True, f"the emulator compiles with NVRTC {'{}.{}'.format(*nvrtc.version())} ({found})"
+        return True, f"the emulator compiles with NVRTC {nvrtc.version_text()} ({found})"
     except NvrtcError as error:
         return False, str(error)
 

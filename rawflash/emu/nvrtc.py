@@ -130,6 +130,11 @@ def version() -> tuple[int, int]:
     return major.value, minor.value
 
 
+def version_text() -> str:
+    """The same as it is printed: "13.5"."""
+    return "{}.{}".format(*version())
+
+
 @functools.cache
 def supported_archs() -> tuple[int, ...]:
     """The architectures the library compiles for, ascending: (75, 80, ..., 121)."""

@@ -71,6 +71,6 @@ class Memo:
 def _compiler() -> str:
     """NVRTC's version, "" where there is none: what needs no compiler is remembered all the same."""
     try:
-        return "{}.{}".format(*nvrtc.version())
+        return nvrtc.version_text()
     except nvrtc.NvrtcError:
         return ""
