@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import cache
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -39,7 +40,7 @@ class Composer(ConfigLoaderImpl):
         retake()  # Ray's launcher composes here, after it has started Ray
         parsed = OverridesParser.create().parse_overrides(sweep_overrides)
         values = [override for override in parsed if _is_value(override)]
-        files = [line for line, override in zip(sweep_overrides, parsed, strict=True) if override not in values]
+        files = [line for line, override in zip(sweep_overrides, parsed, strict=True) if not _is_value(override)]
         key = (*master_config.hydra.overrides.hydra, "", *files)
         if key not in _composed:
             while len(_composed) >= _MOST:
@@ -47,26 +48,25 @@ class Composer(ConfigLoaderImpl):
             _composed[key] = super().load_sweep_config(master_config, files)
         made = copy.deepcopy(_composed[key])
         self._apply_overrides_to_config(values, made)
-        _tell(made, parsed, sweep_overrides)
+        _tell(made, [override for override in parsed if not override.is_hydra_override()])
         OmegaConf.copy_cache(from_config=master_config, to_config=made)
         return made
 
 
 def _is_value(override: Override) -> bool:
     """True for key=value where the key is one of ours and no group of files."""
-    key = override.key_or_group
-    plain = override.type == OverrideType.CHANGE and override.package is None
-    return plain and key in set(known_keys()) and not (conf_dir() / key).is_dir()
+    return override.type == OverrideType.CHANGE and override.package is None and override.key_or_group in _values()
 
 
-def _tell(made: DictConfig, parsed: Sequence[Override], lines: Sequence[str]) -> None:
-    """Write into a configuration which overrides made it, as Hydra does."""
-    told = [line for line, override in zip(lines, parsed, strict=True) if not override.is_hydra_override()]
-    made.hydra.overrides.task = told
+@cache
+def _values() -> frozenset[str]:
+    return frozenset(key for key in known_keys() if not (conf_dir() / key).is_dir())
+
+
+def _tell(made: DictConfig, ours: Sequence[Override]) -> None:
+    """Write into a configuration which overrides made it, as Hydra does; `ours`: without those of Hydra's own keys."""
+    made.hydra.overrides.task = [override.input_line for override in ours]
     how = made.hydra.job.config.override_dirname
     made.hydra.job.override_dirname = get_overrides_dirname(
-        overrides=[override for override in parsed if not override.is_hydra_override()],
-        kv_sep=how.kv_sep,
-        item_sep=how.item_sep,
-        exclude_keys=how.exclude_keys,
+        overrides=list(ours), kv_sep=how.kv_sep, item_sep=how.item_sep, exclude_keys=how.exclude_keys
     )
