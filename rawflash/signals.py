@@ -39,7 +39,6 @@ class Stopped(BaseException):
 
 class _State:
     depth = 0
-    caught = False
     waiting: int | None = None
 
 
@@ -57,21 +56,22 @@ def caught() -> Iterator[None]:
         yield
         return
     before = {name: signal.signal(getattr(signal, name), _handle) for name in _SIGNALS}
-    outer, _State.caught, swallowed = _State.caught, True, sys.unraisablehook
+    swallowed = sys.unraisablehook
     sys.unraisablehook = lambda told: _again(told.exc_value) if isinstance(told.exc_value, Stopped) else swallowed(told)
     try:
         yield
     finally:
-        _State.caught, sys.unraisablehook = outer, swallowed
+        sys.unraisablehook = swallowed
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
 
 
 def retake() -> None:
-    """Catch the signals again that another library has taken since: Ray ends the program with a dump of its stack."""
-    if _State.caught and threading.current_thread() is threading.main_thread():
-        for name in _SIGNALS:
-            signal.signal(getattr(signal, name), _handle)
+    """Inside caught(), catch the signals again that another library has taken since: Ray ends the program with a dump of its stack."""
+    numbers = [getattr(signal, name) for name in _SIGNALS]
+    if threading.current_thread() is threading.main_thread() and any(signal.getsignal(number) is _handle for number in numbers):
+        for number in numbers:
+            signal.signal(number, _handle)
 
 
 def _again(lost: Stopped) -> None:
