@@ -37,8 +37,6 @@ def explain(error: BaseException, unknown_key: Callable[[str], str]) -> str | No
         if type(cause).__module__.startswith("omegaconf"):
             return _value(cause, unknown_key)
         cause = cause.__cause__  # type: ignore[assignment]
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename} cannot be used ({error.strerror or error}): choose another folder or file"
     if "Config group override" in str(error):
         return "a group takes the name of one of its options: write group=option (`rawflash --help` lists them)"
     if type(error).__module__.startswith("hydra"):

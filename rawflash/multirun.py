@@ -41,7 +41,16 @@ def check_each_value_once() -> None:
 
 
 class SweepCallback:
-    """Opens the sweep before its first point: the folder that holds it, and its parent run."""
+    """Before the first point: opens the sweep, its folder and its parent run. Before a job that is no sweep: makes sure of its folder."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse a hydra.run.dir that cannot be made, before Hydra tries to."""
+        folder = str(config.hydra.run.dir)
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            Session.error = UsageError(f"{folder} cannot be used ({error.strerror or error}): choose another folder with hydra.run.dir=")
+            raise Abort from error
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Claim hydra.sweep.dir (with -2, -3, ... when it is taken), tell every point of it, and fit the launcher to the cores."""
