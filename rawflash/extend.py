@@ -96,7 +96,7 @@ def _points(problem: Problem, tiling: Tiling) -> tuple[int, ...]:
     """Values of N to execute, the last one for the test; () to execute the problem itself."""
     masked = problem.masked
     step = math.lcm(tiling.Br, tiling.Bc) if masked else tiling.Br
-    first, base = (_FIRST_MASKED + ceil_div(_window(problem), step), 3) if masked else (1, 2)
+    first, base = (_FIRST_MASKED + ceil_div(sum(limit or 0 for limit in problem.limits), step), 3) if masked else (1, 2)
     points = tuple(step * (first + i) for i in range(base + 1))
     if points[-1] >= problem.N:
         return ()
@@ -108,12 +108,6 @@ def _points(problem: Problem, tiling: Tiling) -> tuple[int, ...]:
     if masked and problem.Nkv != problem.N:
         raise UsageError(f"with a mask counts are extended where N = Nkv only, not N={problem.N}, Nkv={problem.Nkv}: take a shorter one")
     return points
-
-
-def _window(problem: Problem) -> int:
-    """How far a row sees, on the sides on which the mask ends."""
-    right = problem.window_right if problem.causal == "none" else 0
-    return (problem.window_left or 0) + (right or 0)
 
 
 def _through(points: Sequence[int], found: dict[int, Counts], N: int) -> Counts:

@@ -219,11 +219,16 @@ class Problem:
         return self.causal != "none" or self.window_left is not None or self.window_right is not None
 
     # -- work and bytes -----------------------------------------------------------------------------------------------
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """Most keys that a row sees left and right of the diagonal; None: no limit there."""
+        return self.window_left, self.window_right if self.causal == "none" else 0
+
     def _offsets(self) -> tuple[int | None, int | None]:
         """What clipped to 0 .. Nkv is begin(0) and end(0), and grows by one with each row; None: no limit there."""
         diagonal = 0 if self.causal == "top_left" else self.Nkv - self.N
-        right = self.window_right if self.causal == "none" else 0
-        return None if self.window_left is None else diagonal - self.window_left, None if right is None else diagonal + right + 1
+        left, right = self.limits
+        return None if left is None else diagonal - left, None if right is None else diagonal + right + 1
 
     def visible(self, rows: NDArray[np.int64] | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """int64 each: row i sees the keys begin[i] .. end[i]-1, none when they are equal. Neither falls from row to row.
