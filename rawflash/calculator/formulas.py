@@ -14,11 +14,11 @@ from rawflash.io_model import hbm_bytes, total_bytes
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
+from rawflash.variants.limits import MOST_LENGTH
 
 __all__ = ["FIGURES", "Figure", "calculate", "memory_bytes", "score_bytes"]
 
 _LSE_BYTES = 4
-_MOST_LENGTH = 2**30  # as in rawflash.variants.limits
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def calculate(problem: Problem, tiling: Tiling, gpu: Gpu, layers: int = 1) -> di
     if layers < 1:
         raise UsageError(f"layers={layers} is not a number of layers: give a whole number of at least 1")
     for name, size in (("N", problem.N), ("Nkv", problem.Nkv)):
-        if size >= _MOST_LENGTH:
-            raise UsageError(f"problem.{name}={size} is too long: the kernels take fewer than {_MOST_LENGTH} rows and keys per head")
+        if size >= MOST_LENGTH:
+            raise UsageError(f"problem.{name}={size} is too long: the kernels take fewer than {MOST_LENGTH} rows and keys per head")
     flops = problem.flops()
     moved = {
         "ideal": problem.ideal_bytes(),

@@ -7,6 +7,7 @@ from rawflash.roofline import Gpu
 from rawflash.tiling import Tiling
 
 __all__ = [
+    "MOST_LENGTH",
     "bf16_needs_sm80",
     "head_dim",
     "lengths",
@@ -19,7 +20,7 @@ __all__ = [
 ]
 
 _MOST_D = 256
-_MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
+MOST_LENGTH = 2**30  # row and key indices are 32-bit integers, with room for a tile past the end; offsets are 64-bit
 
 
 def head_dim(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
@@ -65,9 +66,9 @@ def tensor_cores(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
 def packed_rows(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     """The rows of the query heads that share a kv head, together: below 2^30."""
     rows = problem.N * (problem.H // problem.Hkv) if problem.Hkv else 0
-    if rows < _MOST_LENGTH:
+    if rows < MOST_LENGTH:
         return None
-    return f"H/Hkv * N={rows} is not supported: the query heads of a kv head may have fewer than {_MOST_LENGTH} rows together"
+    return f"H/Hkv * N={rows} is not supported: the query heads of a kv head may have fewer than {MOST_LENGTH} rows together"
 
 
 def no_dropout(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
@@ -88,6 +89,6 @@ def warps_of_strips(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
 def lengths(problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:
     """N and Nkv: below 2^30."""
     for name, length in (("N", problem.N), ("Nkv", problem.Nkv)):
-        if length >= _MOST_LENGTH:
-            return f"{name}={length} is not supported: a head may have fewer than {_MOST_LENGTH} rows and keys"
+        if length >= MOST_LENGTH:
+            return f"{name}={length} is not supported: a head may have fewer than {MOST_LENGTH} rows and keys"
     return None
