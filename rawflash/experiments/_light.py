@@ -7,7 +7,7 @@ registers differ a little between architectures.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ from rawflash.tiling import Tiling
 from rawflash.variants import LADDER
 from rawflash.work import asked_bytes, work_from
 
-__all__ = ["Judged", "all_gpus", "judge_on", "refusal", "sheet"]
+__all__ = ["Judged", "all_gpus", "judge_on", "problem_of", "refusal", "sheet"]
 
 
 @cache
@@ -58,6 +58,11 @@ class Judged:
     smem_bytes: int
     warps: int
     waves: float
+
+
+def problem_of(lab: Lab) -> Problem:
+    """The problem that the options of an experiment describe, by the names of its fields."""
+    return Problem(**{field.name: lab.options[field.name] for field in fields(Problem) if field.name in lab.options})
 
 
 def refusal(kernel: str, problem: Problem, tiling: Tiling, gpu: Gpu) -> str | None:

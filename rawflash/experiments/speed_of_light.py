@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rawflash.experiments._light import Judged, all_gpus, judge_on, refusal, sheet
+from rawflash.experiments._light import Judged, all_gpus, judge_on, problem_of, refusal, sheet
 from rawflash.lab import Axis, Cell, Chart, Experiment, HeatMap, Lab, Picture, Row, Series, Verdict, counted, measured, modelled
 from rawflash.light import RESOURCES, faster_than_light
 from rawflash.problem import Problem
@@ -16,10 +16,6 @@ from rawflash.tiling import Tiling
 __all__ = ["EXPERIMENT"]
 
 DETAIL, EVERYWHERE, SAID = "Least time of each resource", "Every GPU", "What is said of it"
-
-
-def _problem(lab: Lab) -> Problem:
-    return Problem(**{name: lab.options[name] for name in ("B", "H", "N", "d", "dtype", "causal", "window_left", "window_right")})
 
 
 def _tiling(lab: Lab, kernel: str) -> Tiling:
@@ -35,7 +31,7 @@ def _rows(lab: Lab, case: str) -> Iterable[Row]:
     if case == SAID:
         yield from _said(lab)
         return
-    problem, tiling = _problem(lab), _tiling(lab, case)
+    problem, tiling = problem_of(lab), _tiling(lab, case)
     keys = {"kernel": case, "tile": f"{tiling.Br}x{tiling.Bc}"}
     reason = refusal(case, problem, tiling, lab.gpu)
     if reason:
@@ -102,7 +98,7 @@ def _measured(lab: Lab, kernel: str, problem: Problem, tiling: Tiling, found: Ju
 
 def _said(lab: Lab) -> Iterable[Row]:
     """Claims about the A100, whatever GPU the detail is of."""
-    problem, gpu = _problem(lab), sheet("a100_80gb")
+    problem, gpu = problem_of(lab), sheet("a100_80gb")
     for kernel, resource, why in lab.options["claims"]:
         light = judge_on(lab, kernel, problem, _tiling(lab, kernel), gpu).light
         cells = {"says": Cell(f"{resource} binds", provenance="published"), "binds": Cell(light.binding, provenance="modelled")}
@@ -123,7 +119,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
 
 def _roofline(lab: Lab, detail: Sequence[Row]) -> Chart:
     """FLOPs per byte asked of HBM against the rate at the speed of light, under the roofs of HBM, L2, FMA pipe and tensor cores."""
-    gpu, problem = lab.gpu, _problem(lab)
+    gpu, problem = lab.gpu, problem_of(lab)
     places: dict[tuple[float, float], list[str]] = {}  # rungs that cannot be told apart share a point
     timed: dict[str, tuple[float, float]] = {}
     for row in detail:
@@ -206,7 +202,7 @@ def _everywhere(lab: Lab, rows: Sequence[Row]) -> HeatMap:
 
 
 def _setting(lab: Lab) -> str:
-    p = _problem(lab)
+    p = problem_of(lab)
     return f"{p.dtype}, B={p.B} H={p.H} N={p.N} d={p.d}, mask {p.causal}"
 
 

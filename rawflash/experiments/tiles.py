@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rawflash.experiments._light import Judged, all_gpus, judge_on, refusal, sheet
+from rawflash.experiments._light import Judged, all_gpus, judge_on, problem_of, refusal, sheet
 from rawflash.lab import Axis, Cell, Experiment, HeatMap, Lab, Picture, Row, counted, modelled
 from rawflash.problem import Problem
 from rawflash.roofline import Gpu
@@ -48,10 +48,6 @@ def paper_rule(gpu: Gpu, problem: Problem) -> tuple[int, int]:
     return min(Bc, problem.d), Bc
 
 
-def _problem(lab: Lab) -> Problem:
-    return Problem(**{name: lab.options[name] for name in ("B", "H", "N", "d", "dtype", "causal")})
-
-
 def _kernel(lab: Lab, gpu: Gpu) -> str:
     """The kernel whose tile is chosen: the one without tensor cores where mma.m16n8k16 is missing."""
     first, second = lab.options["kernels"]
@@ -83,10 +79,10 @@ def _rows(lab: Lab, case: Any) -> Iterable[Row]:
 
 def _point(lab: Lab, kernel: str, tiling: Tiling, gpu: Gpu) -> _Point | str:
     """The tile on the GPU, or why it is not feasible there."""
-    reason = refusal(kernel, _problem(lab), tiling, gpu)
+    reason = refusal(kernel, problem_of(lab), tiling, gpu)
     if reason:
         return reason
-    found = judge_on(lab, kernel, _problem(lab), tiling, gpu)
+    found = judge_on(lab, kernel, problem_of(lab), tiling, gpu)
     return _Point(tiling, found) if found.occupancy.ctas else f"not one CTA fits: {found.registers} registers in {32 * found.warps} threads"
 
 
@@ -125,7 +121,7 @@ def _best(lab: Lab, gpu: Gpu) -> tuple[_Point, list[_Point]] | None:
 
 
 def _choice(lab: Lab, gpu: Gpu) -> Row:
-    kernel, problem = _kernel(lab, gpu), _problem(lab)
+    kernel, problem = _kernel(lab, gpu), problem_of(lab)
     Br, Bc = paper_rule(gpu, problem)
     keys = {"GPU": gpu.name, "kernel": kernel}
     rule = {"rule of the paper": Cell(f"{Br}x{Bc}", provenance="published")}
@@ -170,7 +166,7 @@ def _pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
     grid = [[fit.get((*line, Bc)) for Bc in columns] for line in lines]
     chosen = [row.cells["tile"].value for row in rows if row.table == CHOICE and row.keys["GPU"] == lab.gpu.name and "tile" in row.cells]
     framed = [(i, j) for i, (Br, warps) in enumerate(lines) for j, Bc in enumerate(columns) if f"{Br}x{Bc}, {_warps(warps)}" in chosen]
-    problem = _problem(lab)
+    problem = problem_of(lab)
     yield HeatMap(
         "tiles",
         f"Time of {_kernel(lab, lab.gpu)} by tile on {lab.gpu.name}",
