@@ -43,6 +43,16 @@ class CompileException(Exception):
     """Stands for CompileException."""
 
 
+def _runtime(count: int) -> SimpleNamespace:
+    """cupy.cuda.runtime of a machine with `count` GPUs."""
+    return SimpleNamespace(
+        CUDARuntimeError=RuntimeApiError,
+        getDeviceCount=lambda: count,
+        driverGetVersion=lambda: 13000,
+        getDeviceProperties=lambda index: {"name": f"Fake GPU {index}".encode()},
+    )
+
+
 class FakeCupy:
     """Pass it to CupyBackend(cupy=...). `log` lists what happened; `elapsed_ms` is what events measure."""
 
@@ -94,12 +104,7 @@ class FakeCupy:
             driver=SimpleNamespace(CUDADriverError=DriverError),
             memory=SimpleNamespace(OutOfMemoryError=OutOfMemory),
             compiler=SimpleNamespace(CompileException=CompileException),
-            runtime=SimpleNamespace(
-                CUDARuntimeError=RuntimeApiError,
-                getDeviceCount=lambda: count,
-                driverGetVersion=lambda: 13000,
-                getDeviceProperties=lambda index: {"name": f"Fake GPU {index}".encode()},
-            ),
+            runtime=_runtime(count),
         )
 
     def _elapsed(self, start: Any, end: Any) -> float:
