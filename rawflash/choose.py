@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rawflash.backends.base import Backend
 from rawflash.errors import UsageError
-from rawflash.roofline import Gpu
 
-__all__ = ["choose_backend", "choose_gpu"]
+__all__ = ["choose_backend"]
 
 
 def choose_backend(name: str, threads: int = 0, racecheck: bool = False) -> tuple[Backend, str]:
@@ -40,8 +36,3 @@ def _emulated(threads: int, racecheck: bool) -> Backend:
     from rawflash.emu import EmuParams
 
     return EmulatedBackend(EmuParams(threads=threads, racecheck=racecheck))
-
-
-def choose_gpu(asked: Mapping[str, Any] | None, default: Mapping[str, Any], backend: Backend) -> Gpu:
-    """The GPU whose limits hold: the one asked for, else `default`; a real device has the last word about itself."""
-    return backend.gpu(Gpu.from_dict(default if asked is None else asked))

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Conf",
     "Settings",
+    "as_text",
     "composed",
     "gpu_values",
+    "key_of",
     "known_keys",
     "read_yaml",
     "register_schema",
@@ -158,12 +160,22 @@ class Settings:
     fresh: bool = False
     jobs: int | None = None
 
+    @property
+    def sheet(self) -> Gpu:
+        """The description of the GPU that is asked for, else of the one whose limits hold where none is found."""
+        return Gpu.from_dict(gpu_values() if self.gpu is None else self.gpu)
+
 
 def register_schema() -> None:
     """Make the schema known to Hydra as `schema`, which conf/config.yaml lists first."""
     from hydra.core.config_store import ConfigStore
 
     ConfigStore.instance().store(name="schema", node=Conf)
+
+
+def key_of(override: str) -> str:
+    """The key of a command-line argument: problem.N of ++problem.N=64 and of ~problem.N."""
+    return override.lstrip("+~").partition("=")[0]
 
 
 def known_keys(schema: type = Conf, prefix: str = "") -> Iterator[str]:
@@ -315,14 +327,17 @@ def _flatten(value: Any, prefix: str = "") -> dict[str, str]:
     """Dotted names and one text form for every kind of value: null, true, false, numbers by repr, lists as [a, b]."""
     if isinstance(value, dict) and value:
         return {k: v for name, inner in value.items() for k, v in _flatten(inner, f"{prefix}.{name}" if prefix else str(name)).items()}
-    return {prefix: _text(value)}
+    return {prefix: as_text(value)}
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as it is written on the command line: null, true, [a, b], {k: v}."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(as_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {as_text(inner)}' for key, inner in value.items())}}}"
     return str(value)

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 
 from rawflash.backends.base import Backend
-from rawflash.choose import choose_backend, choose_gpu
-from rawflash.config import Settings, gpu_values
+from rawflash.choose import choose_backend
+from rawflash.config import Settings, key_of
 from rawflash.errors import InvalidConfiguration, TrackingError, UsageError
 from rawflash.execute import RunResult, invalid_reason, run_variant
 from rawflash.explain import internal_error
@@ -59,7 +59,7 @@ class Machine:
     def for_settings(cls, settings: Settings) -> Machine:
         """Decide once per job. Raises BackendUnavailable or UsageError."""
         backend, told = choose_backend(settings.backend, settings.threads, settings.racecheck)
-        return cls(backend, choose_gpu(settings.gpu, gpu_values(), backend), told)
+        return cls(backend, backend.gpu(settings.sheet), told)
 
 
 def single(settings: Settings, invocation: Invocation, folder: Path | None) -> int:
@@ -111,9 +111,9 @@ def _refuse_ignored(settings: Settings) -> None:
             raise UsageError(f"experiment.{name} changes nothing without an experiment: leave it away, or name one with experiment=")
     heeded = {knob for name in settings.variants for knob in LADDER[name].knobs}
     plain = Tiling(settings.tiling.Br, settings.tiling.Bc)
-    for knob in {knob for variant in LADDER.values() for knob in variant.knobs} - heeded:
+    for knob in dict.fromkeys(knob for variant in LADDER.values() for knob in variant.knobs):
         value = getattr(settings.tiling, knob)
-        if value != getattr(plain, knob):
+        if knob not in heeded and value != getattr(plain, knob):
             having = " or ".join(f"kernel={name}" for name, variant in LADDER.items() if knob in variant.knobs)
             chosen = ", ".join(settings.variants)
             raise UsageError(f"kernel.{knob}={value} changes nothing in {chosen}: leave it away, or take {having}")
@@ -189,7 +189,7 @@ def _new_row(name: str, settings: Settings, machine: Machine, overrides: Sequenc
     row = Row(
         name, "RUNNING", backend=machine.backend.name, told=machine.told, params=settings.params, point=dict(place.point), folder=name
     )
-    row.overrides = [*(o for o in overrides if not o.lstrip("+").startswith("kernel=")), f"kernel={name}"]
+    row.overrides = [*(o for o in overrides if key_of(o) != "kernel"), f"kernel={name}"]
     row.id, row.fingerprint, row.started = f"{place.id}/{name}", mark, time.time()
     found = place.finished.get(mark) if mark else None
     if found is None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rawflash.errors import RawflashError
 
-__all__ = ["cache_dir", "cache_root", "conf_dir", "experiments_dir", "include_dir", "is_checkout", "keep", "kernels_dir"]
+__all__ = ["cache_dir", "cache_root", "conf_dir", "experiments_dir", "include_dir", "is_checkout", "keep", "kernels_dir", "make_writable"]
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -55,14 +55,19 @@ def experiments_dir() -> Path:
     return _data("experiments")
 
 
+def make_writable(folder: Path) -> None:
+    """Create `folder` if need be and try to write in it. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
 def _writable(folder: Path) -> bool:
-    """Create `folder` if need be and try to write in it."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
+        make_writable(folder)
     except OSError:
         return False
+    return True
 
 
 def _candidates() -> list[Path]:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rawflash.calculator.formulas import FIGURES, calculate
-from rawflash.config import Settings, composed, gpu_values
+from rawflash.config import Settings, composed, key_of
 from rawflash.errors import RawflashError, UsageError
-from rawflash.roofline import Gpu
 
 __all__ = ["main", "told"]
 
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _refuse_ignored(arguments: Sequence[str]) -> None:
     for argument in arguments:
-        key = argument.lstrip("+~").partition("=")[0]
+        key = key_of(argument)
         if key not in _HEEDED and not key.startswith("gpu."):
             raise UsageError(
                 f"{key} changes no figure of the calculator: leave it away; the keys are {', '.join(_HEEDED)}, layers and page"
@@ -61,7 +60,7 @@ def _write_page(path: Path) -> int:
 
 
 def _print(settings: Settings, layers: int) -> None:
-    p, t, gpu = settings.problem, settings.tiling, Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
+    p, t, gpu = settings.problem, settings.tiling, settings.sheet
     found = calculate(p, t, gpu, layers)
     sizes = f"B={p.B} H={p.H} Hkv={p.Hkv} N={p.N} Nkv={p.Nkv} d={p.d} dv={p.dv}"
     print(f"{sizes} {p.dtype} causal={p.causal}, Br={t.Br} Bc={t.Bc}, {layers} layers")

@@ -107,7 +107,7 @@ class Crew:
         lab = self._labs[name]
         for index, case in enumerate(self.grids[name]):
             with bar.step(f"{name} {_named(case)}".strip()):
-                if not self._futures and time.monotonic() - self._started > PATIENCE_S:
+                if self._jobs > 1 and not self._futures and time.monotonic() - self._started > PATIENCE_S:
                     self._hand_out(name, index)
                 if (name, index) not in self._futures:
                     yield run_case(self._experiments[name], lab, case, self._settings.debug)

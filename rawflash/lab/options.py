@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rawflash.config import read_yaml
+from rawflash.config import as_text, read_yaml
 from rawflash.errors import UsageError
 from rawflash.paths import conf_dir
 
@@ -26,7 +26,7 @@ def check_options(given: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
     """Raise UsageError for the first value in `given` that is of another kind than the one in `usual`, or can be no size."""
     for name, value in given.items():
         if name in usual and (wanted := _wanted(value, usual[name])):
-            raise UsageError(f"experiment.options.{name}={_shown(value)} is not {wanted}; usual is {_shown(usual[name])}")
+            raise UsageError(f"experiment.options.{name}={as_text(value)} is not {wanted}; usual is {as_text(usual[name])}")
 
 
 def _wanted(value: Any, usual: Any) -> str:
@@ -62,11 +62,3 @@ def _wanted_number(value: Any, usual: float) -> str:
         return "" if right else f"a whole number of at least {least}"
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     return "" if number and (value > 0 or usual == 0) else "a number" if usual == 0 else "a number above 0"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{k}: {_shown(v)}' for k, v in value.items())}}}"
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)

@@ -7,13 +7,12 @@ Results are on disk before anything is filed in MLflow: one parent run per invoc
 from __future__ import annotations
 
 import sys
-import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from rawflash.config import Settings
+from rawflash.config import Settings, key_of
 from rawflash.errors import TrackingError, UsageError
 from rawflash.explain import internal_error
 from rawflash.filing import Filing
@@ -28,6 +27,7 @@ from rawflash.lab.render import Report, counts_text, csv_text, json_text, markdo
 from rawflash.lab.workbench import Lab, lab_for, open_device
 from rawflash.output import Bar, print_all, print_end, say
 from rawflash.page import page
+from rawflash.paths import make_writable
 from rawflash.provenance import about, made_by
 from rawflash.results import Claim, claim_folder, write_text
 from rawflash.signals import Stopped
@@ -95,12 +95,11 @@ def _kept(publish: str | None, cwd: Path) -> Path | None:
         return None
     folder = cwd / publish
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
+        make_writable(folder)
     except OSError as error:
         told = error.strerror or str(error)
         raise UsageError(f"experiment.publish={publish} is no folder that can be written ({told}): name another") from error
+    return folder
 
 
 def _exit_code(reports: Sequence[Report], filing: Filing, folder: Path) -> int:
@@ -117,7 +116,7 @@ def _exit_code(reports: Sequence[Report], filing: Filing, folder: Path) -> int:
 def _refuse_ignored(experiments: Mapping[str, Experiment], overrides: Sequence[str]) -> None:
     """A key that no experiment looks at would be a wish ignored."""
     for override in overrides:
-        key = override.lstrip("+~").partition("=")[0]
+        key = key_of(override)
         group = key.partition(".")[0].partition("@")[0]
         asked = key.removeprefix("experiment.options.").partition(".")[0] if key.startswith("experiment.options.") else ""
         for name, experiment in experiments.items():

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rawflash.backends.base import Backend, KernelCounters
 from rawflash.choose import choose_backend
 from rawflash.compile import compile_source
-from rawflash.config import Settings, gpu_values
+from rawflash.config import Settings
 from rawflash.emu import nvrtc
 from rawflash.errors import BackendUnavailable, LaunchError
 from rawflash.execute import RunResult, TensorBytes, run_variant
@@ -121,7 +121,7 @@ class Lab:
         """
         code = hashlib.sha256(Path(make.__code__.co_filename).read_bytes()).hexdigest()[:16]
         if files:
-            self.note({**self.emulator.describe(), "nvrtc": "{}.{}".format(*nvrtc.version())})
+            self.note({**self.emulator.describe(), "nvrtc": nvrtc.version_text()})
         return self.memo.get((code, *question), files, make)
 
     def published(self, entry: str) -> dict[str, Any]:
@@ -138,8 +138,7 @@ class Lab:
 def lab_for(name: str, settings: Settings, device: Backend | None, memo: Memo, *, alone: bool) -> Lab:
     """The lab of an experiment: options of one that runs `alone` come from the command line, those of several from their files."""
     options = settings.options if alone and settings.options else options_of(name)
-    sheet = Gpu.from_dict(gpu_values() if settings.gpu is None else settings.gpu)
-    gpu = device.gpu(sheet) if device else sheet
+    gpu = device.gpu(settings.sheet) if device else settings.sheet
     return Lab(options, gpu, settings.problem, settings.tiling, device, settings.timing, memo, threads=settings.threads)
 
 
