@@ -35,7 +35,7 @@ def pictures(lab: Lab, rows: Sequence[Row]) -> Iterable[Picture]:
         mine = [row for row in rows if row.keys["passes"] == passes]
         points = [Series(f"{panel}: paper", N, y, kind="points", color=c) for c, (panel, N, y) in enumerate(series_of(mine, "paper"))]
         light = enumerate(series_of(mine, f"{o['kernel']}, speed of light"))
-        lines = [Series(f"{panel}: {o['kernel']}, light", N, y, kind="theory", color=c) for c, (panel, N, y) in light]
+        lines = [Series(f"{panel}: {o['kernel']}, speed of light", N, y, kind="theory", color=c) for c, (panel, N, y) in light]
         yield Chart(
             f"{o['picture']}_{passes.replace(' ', '_')}",
             f"{o['title']}: {passes}",

@@ -14,7 +14,7 @@ import pytest
 
 from rawflash.config import gpu_values
 from rawflash.experiments import traffic
-from rawflash.lab import Lab, Row, Verdict, plots
+from rawflash.lab import Chart, HeatMap, Lab, Picture, Row, Verdict, plots
 from rawflash.lab.memo import Memo
 from rawflash.lab.registry import experiment_names, load
 from rawflash.lab.render import csv_text, markdown_text, read_report, verdict_counts
@@ -62,11 +62,26 @@ def test_a_result_says_who_made_it_and_its_files_agree(name: str) -> None:
     assert not report.failed
 
 
+def pictures(name: str) -> list[Picture]:
+    """What an experiment draws from its published rows."""
+    lab = lab_for(name, settings(f"experiment={name}"), None, Memo(), alone=True)
+    return list(load(name).pictures(lab, read_report(RESULTS / f"{name}.json").rows))
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_nothing_lies_outside_the_frame(name: str) -> None:
+    for picture in pictures(name):
+        limits = None if isinstance(picture, HeatMap) else picture.y.limits
+        if limits:
+            shown = [series.y for series in picture.series] if isinstance(picture, Chart) else picture.values
+            outside = [y for values in shown for y in values if y is not None and not limits[0] <= y <= limits[1]]
+            assert not outside, picture.name
+
+
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_its_pictures_show_its_numbers(name: str) -> None:
     report = read_report(RESULTS / f"{name}.json")
-    lab = lab_for(name, settings(f"experiment={name}"), None, Memo(), alone=True)
-    drawn = {f"{picture.name}.png": plots.picture_hash(picture) for picture in load(name).pictures(lab, report.rows)}
+    drawn = {f"{picture.name}.png": plots.picture_hash(picture) for picture in pictures(name)}
     assert set(report.pictures) == set(drawn)
     assert drawn == {file: plots.stored_hash(RESULTS / file) for file in drawn}, "publish it again: the picture is an old one"
 
